@@ -1,0 +1,127 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Struct tags beside json: doc (description), enum ("a,b"), min and max
+// (numbers, lengths of lists). Required is what has no omitempty.
+
+// inputSchema derives a closed object from In and adds the session argument.
+func inputSchema[In any]() *jsonschema.Schema {
+	s := derive(reflect.TypeFor[In](), true)
+	s.Properties["session"] = &jsonschema.Schema{Type: "string", Description: "Session handle; default: this client's own."}
+	s.PropertyOrder = nil
+	return s
+}
+
+// outputSchema derives an object without descriptions in which nothing is
+// required, since clients validate failures against it too.
+func outputSchema[Out any]() *jsonschema.Schema {
+	s := derive(reflect.TypeFor[Out](), false)
+	s.Properties["session"] = &jsonschema.Schema{Type: "string"}
+	s.Properties["error"] = &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{}, Properties: map[string]*jsonschema.Schema{
+		"code": {Type: "string"}, "reason": {Type: "string"}, "message": {Type: "string"}, "hint": {Type: "string"}, "retryable": {Type: "boolean"},
+	}}
+	s.PropertyOrder = nil
+	return s
+}
+
+func derive(t reflect.Type, input bool) *jsonschema.Schema {
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage](): {},
+	}})
+	if err != nil {
+		panic(fmt.Sprintf("schema of %v: %v", t, err)) // a fault of a declaration; every test that lists the tools shows it
+	}
+	refine(s, t, input)
+	if s.Properties == nil {
+		s.Properties = map[string]*jsonschema.Schema{}
+	}
+	return s
+}
+
+// refine makes the schema portable (no null types, no true) and adds what the
+// tags say.
+func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if len(s.Types) > 0 {
+		for _, k := range s.Types {
+			if k != "null" {
+				s.Type = k
+			}
+		}
+		s.Types = nil
+	}
+	s.PropertyOrder = nil
+	if !input {
+		s.Required, s.Description = nil, ""
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		if s.Items != nil {
+			refine(s.Items, t.Elem(), input)
+		}
+	case reflect.Map:
+		if s.AdditionalProperties != nil {
+			refine(s.AdditionalProperties, t.Elem(), input)
+		}
+	case reflect.Struct:
+		if !input {
+			s.AdditionalProperties = nil // an output may grow
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			p := s.Properties[name]
+			if name == "" || p == nil || (f.Anonymous && f.Tag.Get("json") == "") {
+				continue
+			}
+			refine(p, f.Type, input)
+			if input {
+				p.Description = f.Tag.Get("doc")
+			}
+			tag(p, f)
+		}
+	}
+}
+
+func tag(p *jsonschema.Schema, f reflect.StructField) {
+	if e := f.Tag.Get("enum"); e != "" {
+		for v := range strings.SplitSeq(e, ",") {
+			p.Enum = append(p.Enum, v)
+		}
+	}
+	bound := func(key string) (float64, bool) {
+		v := f.Tag.Get(key)
+		if v == "" {
+			return 0, false
+		}
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			panic(fmt.Sprintf("field %s: %s %q", f.Name, key, v))
+		}
+		return n, true
+	}
+	if n, ok := bound("min"); ok {
+		if p.Type == "array" {
+			p.MinItems = jsonschema.Ptr(int(n))
+		} else {
+			p.Minimum = &n
+		}
+	}
+	if n, ok := bound("max"); ok {
+		if p.Type == "array" {
+			p.MaxItems = jsonschema.Ptr(int(n))
+		} else {
+			p.Maximum = &n
+		}
+	}
+}
