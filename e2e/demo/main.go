@@ -1,0 +1,102 @@
+// Command demo plays one real MCP session over stdio against a pinfold binary
+// and prints each call and its result as it goes.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+
+	"pinfold.dev/pinfold/e2e/story"
+)
+
+func main() {
+	bin := flag.String("bin", "bin/pinfold", "the pinfold binary")
+	keep := flag.String("pictures", "", "folder to write the chart and the screenshot to")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := play(ctx, *bin, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func play(ctx context.Context, bin, keep string) (err error) {
+	bin, err = filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	t := transport.NewStdio(bin, nil, "serve")
+	c, err := story.DialMCPGo(ctx, t)
+	if err != nil {
+		return fmt.Errorf("starting %s serve: %w", bin, err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	fmt.Printf("── %s serve, initialized over stdio  %s\n", filepath.Base(bin), took(time.Since(began)))
+	told, err := story.Tell(ctx, c, func(s story.Step) {
+		fmt.Printf("\n── %s  %s\n→ %s %s\n", s.Say, took(s.Took), s.Tool, story.Compact(s.Args, 300))
+		for line := range strings.Lines(cut(s.Reply.Text, 18)) {
+			fmt.Print("← ", line)
+		}
+		for _, i := range s.Reply.Images {
+			fmt.Printf("← [%s, %d bytes]\n", i.MediaType, len(i.Data))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if keep != "" {
+		for name, r := range map[string]*story.Reply{"chart": told.Chart, "screenshot": told.Shot} {
+			ext := strings.TrimPrefix(r.Images[0].MediaType, "image/")
+			if err := os.WriteFile(filepath.Join(keep, name+"."+ext), r.Images[0].Data, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	start := time.Now()
+	if err := nothingLeft(ctx, bin, told.Session); err != nil {
+		return err
+	}
+	fmt.Printf("\n── nothing is left of %s: no session, container or volume  %s\n", told.Session, took(time.Since(start)))
+	fmt.Printf("\nThe whole story took %s.\n", time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// nothingLeft asks the engine, past our own server, what carries the session's name.
+func nothingLeft(ctx context.Context, bin, session string) error {
+	out, err := exec.CommandContext(ctx, bin, "sessions", "--json", "--engine").Output()
+	if err != nil {
+		return fmt.Errorf("asking for what is left: %w", err)
+	}
+	if !json.Valid(out) {
+		return fmt.Errorf("pinfold sessions --json printed no JSON: %s", out)
+	}
+	if strings.Contains(string(out), session) {
+		return fmt.Errorf("something of %s is left:\n%s", session, out)
+	}
+	return nil
+}
+
+func took(d time.Duration) string { return "[" + d.Round(100*time.Microsecond).String() + "]" }
+
+// cut keeps the first lines of a text and says how many there were.
+func cut(s string, most int) string {
+	lines := strings.SplitAfter(strings.TrimRight(s, "\n")+"\n", "\n")
+	if len(lines) <= most {
+		return strings.Join(lines, "")
+	}
+	return strings.Join(lines[:most], "") + fmt.Sprintf("… %d more lines\n", len(lines)-most-1)
+}
