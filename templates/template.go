@@ -1,5 +1,12 @@
 // Package templates holds the named starting points of tasks: image,
 // isolation, limits, workspace, lifetime, reuse and policy.
+//
+// Words. A [Template] is one starting point, loaded from YAML; a [Set] is all
+// that a server knows; a [Choice] is what the user of a template may settle.
+//
+// Rules. Loading is strict. A choice may strengthen the isolation and never
+// weaken it. What the operator wrote wins over what the user wrote, and that
+// over what is built in.
 package templates
 
 import (
@@ -7,6 +14,9 @@ import (
 
 	"pinfold.dev/pinfold/sandbox"
 )
+
+// Default is the template that holds when none is named.
+const Default = "offline"
 
 // Reuse says how long a sandbox serves.
 type Reuse string
@@ -39,13 +49,14 @@ type Workspace struct {
 	Mode sandbox.WorkspaceMode `yaml:"mode"`
 }
 
-// Limits are sandbox.Limits as people write them ("2GiB", "10GiB").
+// Limits are sandbox.Limits as people write them ("2GiB", "10GiB"); zero means
+// the default of sandbox.DefaultLimits.
 type Limits struct {
-	Memory string  `yaml:"memory"`
+	Memory Size    `yaml:"memory"`
 	CPUs   float64 `yaml:"cpus"`
 	Pids   int64   `yaml:"pids"`
-	Disk   string  `yaml:"disk"`
-	Shm    string  `yaml:"shm"`
+	Disk   Size    `yaml:"disk"`
+	Shm    Size    `yaml:"shm"`
 }
 
 // Lifetime bounds a session; zero means the default.
@@ -53,3 +64,9 @@ type Lifetime struct {
 	Max  time.Duration `yaml:"max"`  // 24h
 	Park time.Duration `yaml:"park"` // how long unapplied changes are kept after the client left; 168h
 }
+
+// Defaults of Lifetime.
+const (
+	DefaultMax  = 24 * time.Hour
+	DefaultPark = 7 * 24 * time.Hour
+)
