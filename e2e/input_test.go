@@ -133,7 +133,7 @@ func TestMissingPrerequisitesAreNamed(t *testing.T) {
 		says string
 	}{
 		"no subordinate ids":        {[]string{"unshare", "--user", "--map-user=4242", "--map-group=4242"}, "subordinate"},
-		"user namespaces forbidden": {[]string{"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$@"`, "sh"}, "user namespaces"},
+		"user namespaces forbidden": {[]string{"unshare", "--user", "--map-user=4242", "--map-group=4242", "--keep-caps", "sh", "-c", `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"`, "sh"}, "user namespaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -141,7 +141,7 @@ func TestMissingPrerequisitesAreNamed(t *testing.T) {
 			require.NoError(t, os.Mkdir(runtime, 0o700))
 			argv := append(c.wrap[1:], binary(t), "serve")
 			cmd := exec.Command(c.wrap[0], argv...)
-			cmd.Env = append(w.env, "XDG_RUNTIME_DIR="+runtime, "HOME="+w.dir, "PINFOLD_NO_BECOME=1")
+			cmd.Env = append(w.env, "XDG_RUNTIME_DIR="+runtime, "HOME="+w.dir)
 			s := run(t, cmd)
 			client, err := story.DialMCPGo(t.Context(), transport.NewIO(s.out, s.in, nopReader{}))
 			require.NoError(t, err, "stderr: %s", s.stderr)
