@@ -110,6 +110,7 @@ type Spec struct {
 	Link            Link              `json:"link,omitempty"`
 	Env             map[string]string `json:"env,omitempty"`    // for commands, over the fixed environment
 	Labels          map[string]string `json:"labels,omitempty"` // beside the engine's own
+	Resume          string            `json:"resume,omitempty"` // earlier session, ended with KeepWorkspace, whose workspace and home go on here
 	Created         time.Time         `json:"created"`
 }
 
