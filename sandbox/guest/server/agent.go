@@ -1,0 +1,82 @@
+//go:build linux
+
+package server
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"pinfold.dev/pinfold/sandbox"
+)
+
+// agentSlots bounds the threads that act as the agent at one time; each is an
+// operating system thread.
+var agentSlots = make(chan struct{}, 16)
+
+// asAgent runs fn on a thread whose effective ids (and with them the ids that
+// files are judged by) are the agent's. fn must stay on its goroutine and must
+// not start processes. It may block; others are not held up.
+//
+// The real and saved ids stay 0, so that the agent's processes can neither
+// signal nor trace the thread and it does not count against the agent's
+// process limit; a fork from here would inherit that, hence no starts.
+func asAgent(fn func() error) error {
+	agentSlots <- struct{}{}
+	defer func() { <-agentSlots }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := becomeAgent(); err != nil {
+		return err
+	}
+	defer unbecomeAgent()
+	return fn()
+}
+
+// becomeAgent changes the effective ids of this thread alone, by raw system
+// calls: the library's would change every thread. The result is read back,
+// since a kernel that ignores the call would leave file work to root.
+func becomeAgent() error {
+	if ownUID != 0 {
+		return nil // a guest that is not root (tests of single parts) is the agent already
+	}
+	_, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, ^uintptr(0), sandbox.AgentGID, ^uintptr(0))
+	if e == 0 {
+		_, _, e = syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), sandbox.AgentUID, ^uintptr(0))
+	}
+	if e == 0 && (rawID(unix.SYS_GETEUID) != sandbox.AgentUID || rawID(unix.SYS_GETEGID) != sandbox.AgentGID) {
+		e = unix.EPERM
+	}
+	if e != 0 {
+		unbecomeAgent()
+		return fmt.Errorf("becoming the agent: %w", e)
+	}
+	return nil
+}
+
+// unbecomeAgent returns this thread to root. A thread that cannot return must
+// not serve anyone else.
+func unbecomeAgent() {
+	if ownUID != 0 {
+		return
+	}
+	_, _, e1 := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 0, ^uintptr(0))
+	_, _, e2 := syscall.RawSyscall(unix.SYS_SETRESGID, ^uintptr(0), 0, ^uintptr(0))
+	if e1 != 0 || e2 != 0 {
+		fmt.Fprintln(os.Stderr, "pinfold-guest: a thread cannot return from the agent's ids:", e1, e2)
+		os.Exit(exitBroken)
+	}
+}
+
+func rawID(nr uintptr) int {
+	id, _ := unix.RawSyscallNoError(nr, 0, 0, 0)
+	return int(id)
+}
+
+var ownUID = os.Getuid()
+
+// exitBroken is the guest's exit status when it must not go on.
+const exitBroken = 70
