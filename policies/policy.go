@@ -36,7 +36,10 @@ const RuleNone = "default-deny"
 
 const maxRules = 500 // each request walks all of them
 
-var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var (
+	nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	ruleForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}$`)
+)
 
 //go:embed builtin/default.yaml
 var defaultYAML []byte
@@ -83,8 +86,8 @@ func (p *Policy) check(doc *Doc) error {
 	seen := map[string]bool{RuleNone: true}
 	for i, r := range p.Rules {
 		at := fmt.Sprintf("$.rules[%d]", i)
-		if !nameForm.MatchString(r.Name) {
-			return doc.Errorf(at+".name", "each rule needs a name of lower case letters, digits and dashes")
+		if !ruleForm.MatchString(r.Name) {
+			return doc.Errorf(at+".name", "each rule needs a name of letters, digits, spaces, dots and dashes")
 		}
 		if seen[r.Name] {
 			return doc.Errorf(at+".name", "the name %q is taken", r.Name)

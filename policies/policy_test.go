@@ -203,3 +203,20 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// A policy as the README shows it.
+func TestAReadOnlyPolicy(t *testing.T) {
+	p := load(t, `
+  - name: reading
+    effect: allow
+    permissions: [file.read, browser.read, session.read]
+  - name: no shell
+    effect: deny
+    tools: [shell_*, code_run]
+    reason: This task reads; it runs nothing.
+`)
+	assert.Equal(t, Decision{Effect: Deny, Rule: "no shell", Reason: "This task reads; it runs nothing.", Hint: hintDeny},
+		p.Decide(Request{Tool: "shell_run", Permission: ShellExec}))
+	assert.Equal(t, Allow, p.Decide(Request{Tool: "file_read", Permission: FileRead}).Effect)
+	assert.Equal(t, RuleNone, p.Decide(Request{Tool: "file_write", Permission: FileWrite}).Rule)
+}
