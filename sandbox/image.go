@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"sort"
 	"strings"
 )
@@ -17,8 +16,10 @@ const ImageRepository = "localhost/pinfold"
 // the same tag, so a second build of it has nothing to do.
 type Recipe struct {
 	Packages      []Package // installed without what they only recommend
+	Excludes      []string  // path patterns never unpacked, as dpkg's path-exclude; with "!" in front, path-include
 	Customize     string    // POSIX shell script; its first argument is the root file system
 	Containerfile string    // the same image on a base named by ARG BASE
+	Base          string    // reference of that base; empty = mmdebstrap; not part of the hash
 }
 
 // Package is one package of a recipe. Only names the distribution (as ID in
@@ -34,6 +35,9 @@ func (r Recipe) Hash() string {
 	fmt.Fprintln(h, "pinfold image recipe 1")
 	for _, p := range r.Packages {
 		fmt.Fprintf(h, "package %q %q\n", p.Name, p.Only)
+	}
+	for _, x := range r.Excludes {
+		fmt.Fprintf(h, "exclude %q\n", x)
 	}
 	fmt.Fprintf(h, "customize %q\ncontainerfile %q\n", r.Customize, r.Containerfile)
 	return hex.EncodeToString(h.Sum(nil))[:16]
@@ -56,13 +60,9 @@ func (r Recipe) PackagesFor(distribution string) []string {
 
 // ParsePackages reads a package list: one name a line, "#" starts a comment,
 // "@id" after the name limits it to one distribution.
-func ParsePackages(r io.Reader) ([]Package, error) {
-	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("reading package list: %w", err)
-	}
+func ParsePackages(text string) ([]Package, error) {
 	var list []Package
-	for n, line := range strings.Split(string(data), "\n") {
+	for n, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
@@ -78,6 +78,22 @@ func ParsePackages(r io.Reader) ([]Package, error) {
 			return nil, fmt.Errorf("package list, line %d: %q is no package name", n+1, p.Name)
 		}
 		list = append(list, p)
+	}
+	return list, nil
+}
+
+// ParseExcludes reads a list of path patterns, one a line, "#" starts a comment.
+func ParseExcludes(text string) ([]string, error) {
+	var list []string
+	for n, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if !strings.HasPrefix(strings.TrimPrefix(line, "!"), "/") || strings.ContainsAny(line, " \t\"'\\") {
+			return nil, fmt.Errorf("exclude list, line %d: %q is no absolute path pattern", n+1, line)
+		}
+		list = append(list, line)
 	}
 	return list, nil
 }

@@ -13,22 +13,21 @@ var imageFiles embed.FS
 // ImageRecipe returns the recipe of Pinfold's own image, which a template with
 // an empty image uses.
 func ImageRecipe() (sandbox.Recipe, error) {
-	list, err := imageFiles.Open("image/packages.txt")
-	if err != nil {
-		return sandbox.Recipe{}, fmt.Errorf("opening embedded recipe: %w", err)
+	var text [4]string
+	for i, name := range []string{"packages.txt", "excludes.txt", "customize.sh", "Containerfile"} {
+		data, err := imageFiles.ReadFile("image/" + name)
+		if err != nil {
+			return sandbox.Recipe{}, fmt.Errorf("reading embedded recipe: %w", err)
+		}
+		text[i] = string(data)
 	}
-	defer list.Close()
-	packages, err := sandbox.ParsePackages(list)
+	packages, err := sandbox.ParsePackages(text[0])
 	if err != nil {
 		return sandbox.Recipe{}, err
 	}
-	customize, err := imageFiles.ReadFile("image/customize.sh")
+	excludes, err := sandbox.ParseExcludes(text[1])
 	if err != nil {
-		return sandbox.Recipe{}, fmt.Errorf("reading embedded recipe: %w", err)
+		return sandbox.Recipe{}, err
 	}
-	containerfile, err := imageFiles.ReadFile("image/Containerfile")
-	if err != nil {
-		return sandbox.Recipe{}, fmt.Errorf("reading embedded recipe: %w", err)
-	}
-	return sandbox.Recipe{Packages: packages, Customize: string(customize), Containerfile: string(containerfile)}, nil
+	return sandbox.Recipe{Packages: packages, Excludes: excludes, Customize: text[2], Containerfile: text[3]}, nil
 }

@@ -36,12 +36,9 @@ audit=false
 update-notifier=false
 CONF
 
-# What only a person at this machine would read, and what apt can fetch again.
+# What apt can fetch again, and the logs of the installation.
 rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
-	"$root"/var/cache/debconf/*-old "$root"/var/log/*.log "$root"/var/log/apt \
-	"$root"/usr/share/man/* "$root"/usr/share/info/* "$root"/usr/share/lintian
-find "$root/usr/share/doc" -depth -type f ! -name copyright -delete 2>/dev/null || true
-find "$root/usr/share/doc" -depth -type d -empty -delete 2>/dev/null || true
-find "$root/usr/share/locale" -mindepth 1 -maxdepth 1 ! -name 'locale.alias' -exec rm -rf {} + 2>/dev/null || true
+	"$root"/var/cache/debconf/*-old "$root"/var/cache/fontconfig/* "$root"/var/log/*.log "$root"/var/log/apt
+if [ "$root" = / ]; then fc-cache -s >/dev/null 2>&1 || true; else chroot "$root" fc-cache -s >/dev/null 2>&1 || true; fi
 # A proxy of the building machine, which may hold a password, stays there.
-rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap" "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
+rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap"
