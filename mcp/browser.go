@@ -21,4 +21,10 @@ type BrowserHost interface {
 	Transfer(ctx context.Context, r sandbox.TransferRequest) (sandbox.TransferResult, error)
 	// KillUID ends every process of a uid.
 	KillUID(ctx context.Context, uid int) error
+	// WriteFile writes a file as the agent: what the browser saves for it.
+	WriteFile(ctx context.Context, r sandbox.WriteRequest) (sandbox.WriteResult, error)
+	// Status names the ports that listen inside.
+	Status(ctx context.Context) (sandbox.GuestStatus, error)
+	// Info tells the isolation, by which Chromium's switches differ.
+	Info() sandbox.Info
 }
