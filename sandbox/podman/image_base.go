@@ -32,7 +32,7 @@ func (b *imageStore) fromBase(ctx context.Context, recipe sandbox.Recipe, p *pro
 		return err
 	}
 	// Podman's steps and apt's lines come in one stream.
-	lines := &lineWriter{log: &tail{max: 16 << 10}, stage: newStages(func(_ string, percent int, line string) {
+	lines := &lineWriter{log: &tail{max: 16 << 10}, stage: baseStages(func(_ string, percent int, line string) {
 		p.report("building on "+recipe.Base, min(pctFetch+percent, pctNoMap-1), line)
 	})}
 	stop := tick(p, "building on "+recipe.Base, 1)
@@ -86,4 +86,12 @@ func writeContext(dir string, recipe sandbox.Recipe) error {
 		}
 	}
 	return nil
+}
+
+// baseStages reads apt's output without mmdebstrap's headings.
+func baseStages(report func(string, int, string)) *stages {
+	s := newStages(report)
+	s.enter("fetching packages", pctFetch, pctUnpack)
+	s.most = true
+	return s
 }

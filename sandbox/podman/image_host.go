@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"pinfold.dev/pinfold/sandbox"
 )
 
@@ -345,4 +347,14 @@ func mkdirAll(dir, name string) error {
 		}
 	}
 	return nil
+}
+
+// binds are the mounts as a container takes them.
+func (h hostRoot) binds() []specs.Mount {
+	all := make([]specs.Mount, 0, len(h.mounts))
+	for _, m := range h.mounts {
+		all = append(all, specs.Mount{Type: "bind", Source: m.source, Destination: m.target,
+			Options: []string{"rbind", "ro", "nosuid", "nodev", "rprivate"}})
+	}
+	return all
 }

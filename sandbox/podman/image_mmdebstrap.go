@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -146,14 +147,13 @@ func (m *mmdebstrap) cause(log string) string {
 
 // stages turns the program's output into a stage and a percentage.
 type stages struct {
-	report   func(stage string, percent int, line string)
-	name     string
-	base     int
-	next     int
-	total    int // packages
-	unpacked int
-	set      int
-	fetched  int
+	report func(stage string, percent int, line string)
+	name   string
+	base   int  // percentage at which the stage begins
+	next   int  // and ends
+	most   bool // past the base system, with nearly all packages to come
+	total  int  // packages of this apt run
+	done   int  // of them, in this stage
 }
 
 func newStages(report func(string, int, string)) *stages {
@@ -166,50 +166,46 @@ var newPackages = regexp.MustCompile(`^\d+ upgraded, (\d+) newly installed`)
 func (s *stages) line(line string) {
 	switch {
 	case strings.HasPrefix(line, "I: running apt-get update"):
-		s.name, s.base, s.next = "reading package lists", 1, pctFetch
-	case strings.HasPrefix(line, "I: downloading packages"), strings.HasPrefix(line, "I: installing remaining packages"):
-		s.name, s.base, s.next = "fetching packages", pctFetch, pctUnpack
-		s.fetched, s.unpacked, s.set, s.total = 0, 0, 0, 0
-	case strings.HasPrefix(line, "I: extracting archives"), strings.HasPrefix(line, "I: installing essential"):
-		s.name, s.base, s.next = "installing the base system", pctFetch, pctFetch
+		s.enter("reading package lists", 1, 1)
+	case strings.HasPrefix(line, "I: downloading packages"):
+		s.enter("installing the base system", 2, 2)
+	case strings.HasPrefix(line, "I: installing remaining packages"):
+		s.enter("fetching packages", pctFetch, pctUnpack)
+		s.most, s.total = true, 0
 	case strings.HasPrefix(line, "I: running --customize-hook"), strings.HasPrefix(line, "I: cleaning package lists"):
-		s.name, s.base, s.next = "finishing", pctPack, pctPack
+		s.enter("finishing", pctPack, pctPack)
 	case strings.HasPrefix(line, "I: creating tarball"):
-		s.name, s.base, s.next = "packing", pctPack, pctImport
+		s.enter("packing", pctPack, pctImport)
+	case !s.most: // a few lines of the base system
 	case strings.HasPrefix(line, "Get:"):
-		s.fetched++
+		s.done++
 	case strings.HasPrefix(line, "Unpacking "):
-		if s.total > 0 {
-			s.name, s.base, s.next = "unpacking packages", pctUnpack, pctSetUp
-		}
-		s.unpacked++
+		s.enter("unpacking packages", pctUnpack, pctSetUp)
+		s.done++
 	case strings.HasPrefix(line, "Setting up "):
-		if s.total > 0 && s.unpacked >= s.total/2 {
-			s.name, s.base, s.next = "setting up packages", pctSetUp, pctPack
-		}
-		s.set++
+		s.enter("setting up packages", pctSetUp, pctPack)
+		s.done++
 	default:
 		if m := newPackages.FindStringSubmatch(line); m != nil {
-			fmt.Sscan(m[1], &s.total)
+			s.total, _ = strconv.Atoi(m[1])
 		}
 	}
 	s.report(s.name, s.percent(), line)
 }
 
-func (s *stages) percent() int {
-	done := 0
-	switch s.name {
-	case "fetching packages":
-		done = s.fetched
-	case "unpacking packages":
-		done = s.unpacked
-	case "setting up packages":
-		done = s.set
+// enter begins a stage unless it has begun, or a later one has: dpkg unpacks
+// and sets up in turns.
+func (s *stages) enter(name string, from, to int) {
+	if s.name != name && from >= s.base {
+		s.name, s.base, s.next, s.done = name, from, to, 0
 	}
+}
+
+func (s *stages) percent() int {
 	if s.total == 0 {
 		return s.base
 	}
-	return s.base + (s.next-s.base)*min(done, s.total)/s.total
+	return s.base + (s.next-s.base)*min(s.done, s.total)/s.total
 }
 
 // lineWriter splits what a program prints into lines.
