@@ -2,118 +2,254 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"pinfold.dev/pinfold/mcp/audit"
 	"pinfold.dev/pinfold/policies"
 	"pinfold.dev/pinfold/sandbox"
 	"pinfold.dev/pinfold/templates"
 	"pinfold.dev/pinfold/tools"
 )
 
-// Options is what a [Server] is made of. Tools, Policy, Launcher, Templates and
-// StateDir are required.
+// Options is what a [Server] is made of. Principal, Tools, Templates, Launcher
+// and StateDir are required.
 type Options struct {
 	Version   string // of the product, told to clients
 	Owner     string // this server's id, the sandbox.Spec.Owner; default a random one
 	Principal policies.Principal
 	Tools     []*tools.Tool
 
-	Policy       Decider
-	PolicyName   string   // "default", for session_open's summary
-	PolicyDigest string   // sha256:… of the loaded policy, for the journal
-	PolicyText   []string // the policy in plain words, one sentence each
-
+	// Policy judges every call; nil takes the policy of the session's template.
+	Policy    Decider
 	Templates map[string]*templates.Template
-	Template  string // name of the one that sessions start from; default "default"
-	Image     func(template *templates.Template) string
-
-	// Workspace of sessions that do not choose; zero takes the template's mode.
-	Workspace sandbox.Workspace
-	// Roots are the host folders under which session_open may place an overlay;
-	// Workspace.Path is always one.
-	Roots []string
+	Template  string            // that sessions start from; default templates.Default
+	Workspace sandbox.Workspace // of sessions that do not choose; zero takes the template's
+	Roots     []string          // host folders in which session_open may place an overlay, beside Workspace.Path
 
 	Launcher Launcher
-	// OpenBrowser opens the browser of a session; nil refuses browser tools.
+	// OpenBrowser opens the browser of a session on first use; nil says that
+	// there is none.
 	OpenBrowser func(ctx context.Context, host BrowserHost) (Browser, error)
 
-	StateDir    string        // journals and parked sessions; made 0700
+	StateDir    string        // journals and the list of parked sessions; made 0700
 	MaxSessions int           // living sessions; default 32
-	Idle        time.Duration // an unused session of a client without a connection is parked after this; default 1 h
+	Idle        time.Duration // a session no one uses is parked after this, unless its client is on stdio; default 1 h
 	Log         *slog.Logger
 }
 
+// Limits of a server.
+const (
+	defaultMaxSessions = 32
+	defaultIdle        = time.Hour
+)
+
 // Server is the product at the protocol edge. It is safe for concurrent use.
 type Server struct {
-	opt Options
+	*Edge
+	opt  Options
+	log  *slog.Logger
+	base context.Context // of what outlives a call; ended by Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup // what runs on base
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*session
+	defaults map[string]string // peer → its own session
+	own      *audit.Journal    // of calls that belong to no session; opened when needed
 }
+
+// instructions is what clients put before the model: what it needs to know
+// before the first call.
+const instructions = `Pinfold gives you a sandbox of your own: a shell, files, code and a browser, all in one machine without a network, with one workspace at /workspace.
+Paths are relative to the workspace. State of files and processes lasts between calls; working directory and variables are per call.
+A command that takes long answers with status "running" and a process handle: read on with shell_output. Errors say what to do next in "hint".
+Results name their session; leave "session" out to use your own.`
 
 // New returns a server. It touches no engine and starts no sandbox.
-func New(o Options) (*Server, error) { return &Server{opt: o}, nil }
+func New(o Options) (*Server, error) {
+	switch {
+	case o.Launcher == nil || o.StateDir == "" || o.Principal.Name == "":
+		return nil, errors.New("making the server: launcher, state folder and principal are required")
+	case o.Template == "":
+		o.Template = templates.Default
+	}
+	if o.Templates[o.Template] == nil {
+		return nil, fmt.Errorf("making the server: there is no template %q", o.Template)
+	}
+	if o.Owner == "" {
+		o.Owner = "srv_" + strings.ToLower(rand.Text())
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = defaultMaxSessions
+	}
+	if o.Idle == 0 {
+		o.Idle = defaultIdle
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the state folder: %w", err)
+	}
+	m := server.NewMCPServer("pinfold", o.Version, server.WithTitle("Pinfold"), server.WithInstructions(instructions),
+		server.WithToolCapabilities(false), server.WithCacheHints(int64(time.Hour/time.Millisecond), mcp.CacheScopePrivate))
+	s := &Server{opt: o, log: o.Log, sessions: map[string]*session{}, defaults: map[string]string{}}
+	s.base, s.stop = context.WithCancel(context.Background())
+	s.Edge = NewEdge(m, o.Log)
+	s.Edge.gone = s.peerGone
+	for _, t := range o.Tools {
+		m.AddTool(definition(t), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return s.call(ctx, t, r), nil
+		})
+	}
+	s.wg.Go(s.reap)
+	return s, nil
+}
 
-// ServeStdio serves one client until in ends, out breaks or ctx ends, then
-// drains. It returns nil when the client went away in order. The caller calls
-// Close after it.
+// definition is a tool as clients see it.
+func definition(t *tools.Tool) mcp.Tool {
+	return mcp.Tool{
+		Name: t.Name, Title: t.Title, Description: t.Description, RawInputSchema: t.InputSchema, RawOutputSchema: t.OutputSchema,
+		Annotations: mcp.ToolAnnotation{ReadOnlyHint: &t.Hints.ReadOnly, DestructiveHint: &t.Hints.Destructive,
+			IdempotentHint: &t.Hints.Idempotent, OpenWorldHint: &t.Hints.OpenWorld},
+	}
+}
+
+// ServeStdio serves one client until in ends, out breaks or ctx ends. A client
+// that went away in order is no error. The caller calls Close after it.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	return errors.ErrUnsupported
-}
-
-// HTTPOptions configure [Server.Handler].
-type HTTPOptions struct {
-	Token   string   // bearer token; required unless NoAuth
-	NoAuth  bool     // loopback only
-	SSE     bool     // serve /sse and /message too
-	Origins []string // browser origins that may call, beside the server's own; default none
-	Hosts   []string // Host header values beside loopback names; default none
-}
-
-// Handler serves /mcp (streamable HTTP) and, with SSE, /sse and /message.
-func (s *Server) Handler(o HTTPOptions) (http.Handler, error) { return nil, errors.ErrUnsupported }
-
-// Listen opens a TCP listener, on a loopback address only.
-func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	return nil, errors.ErrUnsupported
+	return s.Edge.ServeStdio(ctx, in, out)
 }
 
 // Close ends all sessions: untouched workspaces are removed, changed ones
 // parked. It waits until all is done or ctx ends.
-func (s *Server) Close(ctx context.Context) error { return nil }
-
-// SessionInfo describes one session, for the command line and session_status.
-type SessionInfo struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name,omitempty"`
-	Template  string            `json:"template"`
-	State     string            `json:"state"` // new, creating, running, lost, parked, closed
-	Workspace sandbox.Workspace `json:"workspace"`
-	Isolation sandbox.Isolation `json:"isolation"`
-	Sandbox   string            `json:"sandbox,omitempty"` // the engine's id
-	Created   time.Time         `json:"created"`
-	LastUsed  time.Time         `json:"last_used"`
-	Running   int               `json:"calls_running"`
-	Calls     int64             `json:"calls"`
-	Journal   string            `json:"journal"`
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	var all []*session
+	for _, ses := range s.sessions {
+		all = append(all, ses)
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, ses := range all {
+		wg.Go(func() { _, errs[i] = s.end(ctx, ses, keepIfChanged, "the server ends", "") })
+	}
+	wg.Wait()
+	s.stop()
+	done := make(chan struct{})
+	go func() { s.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		errs = append(errs, ctx.Err())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own != nil {
+		errs = append(errs, s.own.Close())
+		s.own = nil
+	}
+	return errors.Join(errs...)
 }
 
-// Sessions lists the living and the parked sessions of the server's principal,
-// oldest first.
-func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
-	return nil, errors.ErrUnsupported
+// ownJournal is the journal of calls that belong to no session.
+func (s *Server) ownJournal() (*audit.Journal, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		j, err := audit.Open(s.journalDir(), s.opt.Owner)
+		if err != nil {
+			return nil, err
+		}
+		s.own = j
+	}
+	return s.own, nil
 }
 
-// Attach runs an interactive shell of the session's sandbox on stream, until
-// the shell ends, the stream does, or ctx. Sizes arrive on resize, which may be
-// nil. It is journaled like a call.
-func (s *Server) Attach(ctx context.Context, session string, size sandbox.TermSize, resize <-chan sandbox.TermSize, stream io.ReadWriter) (exitCode int, err error) {
-	return 0, errors.ErrUnsupported
+func (s *Server) journalDir() string { return filepath.Join(s.opt.StateDir, "journals") }
+
+// policy is what judges the calls of a template's sessions.
+func (s *Server) policy(t *templates.Template) Decider {
+	if s.opt.Policy != nil {
+		return s.opt.Policy
+	}
+	return t.Rules()
 }
 
-// CloseSession ends a session as session_close does.
-func (s *Server) CloseSession(ctx context.Context, session string, keep sandbox.Keep) error {
-	return errors.ErrUnsupported
+// peerGone ends the sessions of a client that will not come back.
+func (s *Server) peerGone(peer string) {
+	s.mu.Lock()
+	delete(s.defaults, peer)
+	var mine []*session
+	for _, ses := range s.sessions {
+		if ses.peer == peer {
+			mine = append(mine, ses)
+		}
+	}
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return // Close does it
+	}
+	for _, ses := range mine {
+		s.background(func(ctx context.Context) { _, _ = s.end(ctx, ses, keepIfChanged, "the client went away", "") })
+	}
+}
+
+// background runs f beside the calls; Close waits for it.
+func (s *Server) background(f func(ctx context.Context)) {
+	s.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), endTimeout)
+		defer cancel()
+		f(ctx)
+	})
+}
+
+// reapEvery is how often idle and old sessions are looked for.
+const reapEvery = 30 * time.Second
+
+func (s *Server) reap() {
+	t := time.NewTicker(reapEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.base.Done():
+			return
+		case <-t.C:
+			s.reapOnce(s.base, time.Now())
+		}
+	}
+}
+
+// reapOnce ends what is too old or unused.
+func (s *Server) reapOnce(ctx context.Context, now time.Time) {
+	s.mu.Lock()
+	var all []*session
+	for _, ses := range s.sessions {
+		all = append(all, ses)
+	}
+	s.mu.Unlock()
+	for _, ses := range all {
+		if now.After(ses.deadline()) {
+			_, _ = s.end(ctx, ses, keepIfChanged, "its longest lifetime is over", "")
+		} else if ses.kind != peerStdio && ses.idleSince(ctx, now) > s.opt.Idle {
+			_, _ = s.end(ctx, ses, keepIfChanged, "no one used it", "")
+		}
+	}
+	s.expireParked(ctx, now)
 }

@@ -257,7 +257,7 @@ var sessionClose = define(Tool{
 Without it a session ends with its client, and changed workspaces are kept for a while.`,
 	Permission: policies.SessionManage,
 	Hints:      Hints{Destructive: true},
-	Set:        Full,
+	Set:        Core, // what can be opened can be closed
 	Needs:      NeedsNothing,
 	Timeout:    30 * time.Second,
 }, func(in sessionCloseInput) string { return "keep=" + in.Keep },

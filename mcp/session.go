@@ -1,0 +1,311 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"pinfold.dev/pinfold/mcp/audit"
+	"pinfold.dev/pinfold/policies"
+	"pinfold.dev/pinfold/sandbox"
+	"pinfold.dev/pinfold/templates"
+	"pinfold.dev/pinfold/tools"
+)
+
+const (
+	// startTimeout bounds a sandbox start, which goes on when the call that
+	// caused it gives up.
+	startTimeout = 2 * time.Minute
+	// softLimit is when a call that waits for a start answers, counted from
+	// receipt; clients give up at 60 s.
+	softLimit = 45 * time.Second
+	// endTimeout bounds the end of a session.
+	endTimeout = 20 * time.Second
+)
+
+// session is our unit of work: one sandbox, at most one browser, one journal,
+// bound to a principal. The sandbox starts behind the first call that needs it.
+type session struct {
+	id         string
+	name       string
+	peer       string // that it ends with
+	kind       peerKind
+	principal  policies.Principal
+	template   *templates.Template
+	spec       sandbox.Spec
+	created    time.Time
+	resumed    bool
+	journal    *audit.Journal
+	launcher   Launcher
+	base       context.Context // the server's
+	background func(func(ctx context.Context))
+
+	mu       sync.Mutex
+	state    string // new, creating, running, lost, closing
+	why      string // of lost, or of a start that failed
+	box      *Box
+	try      *startTry
+	info     sandbox.Info // of the last sandbox
+	calls    map[string]*running
+	recent   []tools.CallInfo // whose answers no client took
+	served   int64
+	refused  int64
+	lastUsed time.Time
+	touched  bool // a call that may have written ran
+	browser  browserSlot
+	drained  chan struct{} // told when a call ends
+	settled  chan struct{} // closed once what a loss left behind is put in order
+	ended    chan struct{} // closed when its end is complete; made when it begins
+}
+
+// running is a call in flight.
+type running struct {
+	tool   string
+	detail string
+	since  time.Time
+	cancel context.CancelCauseFunc
+}
+
+// startTry is one attempt to start the sandbox, shared by all who wait for it.
+type startTry struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	box    *Box
+	err    error
+}
+
+// maxRecent bounds the list of calls without a taker.
+const maxRecent = 20
+
+func newSessionID() string { return "ses_" + strings.ToLower(rand.Text()) }
+
+// guest returns the connected guest, starting the sandbox when there is none. A
+// start that failed is tried again by the next call.
+func (s *session) guest(ctx context.Context, received time.Time) (Guest, error) {
+	s.mu.Lock()
+	switch {
+	case s.state == "closing":
+		s.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.NotFound, "Call session_open for a new session.", "session %s is closed", s.id)
+	case s.state == "lost":
+		err := s.lostError()
+		s.mu.Unlock()
+		return nil, err
+	case s.box != nil:
+		g := s.box.Guest
+		s.mu.Unlock()
+		return g, nil
+	case s.try == nil:
+		s.state = "creating"
+		s.try = s.start()
+	}
+	try := s.try
+	s.mu.Unlock()
+	wait := time.NewTimer(max(0, softLimit-time.Since(received)))
+	defer wait.Stop()
+	select {
+	case <-try.done:
+		if try.err != nil {
+			return nil, try.err
+		}
+		return try.box.Guest, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-wait.C:
+		return nil, &sandbox.Error{Code: sandbox.Unavailable, Reason: "sandbox_starting", Retry: true,
+			Message: "the sandbox is still starting", Hint: "Call again in a few seconds; the start goes on."}
+	}
+}
+
+// start begins an attempt. The caller holds mu.
+func (s *session) start() *startTry {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), startTimeout)
+	try := &startTry{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer cancel()
+		defer close(try.done)
+		begun := time.Now()
+		try.box, try.err = s.launch(ctx)
+		e := audit.Event{Kind: audit.SandboxStart, Code: "ok", DurMS: time.Since(begun).Milliseconds()}
+		if try.err != nil {
+			e.Code, e.Message = string(sandbox.CodeOf(try.err)), try.err.Error()
+		} else {
+			e.Detail = audit.DetailOf(try.box.Sandbox.Info())
+		}
+		if err := s.journal.Append(ctx, e); err != nil && try.err == nil {
+			// A sandbox that cannot be recorded does not run.
+			try.err = journalError(err)
+			remove(ctx, try.box)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.try = nil
+		switch {
+		case try.err != nil:
+			s.why = try.err.Error()
+			if s.state == "creating" {
+				s.state = "new"
+			}
+		case s.state == "closing":
+			s.box, s.info = try.box, try.box.Sandbox.Info() // whoever closes takes it from here
+		default:
+			s.state, s.box, s.why, s.info = "running", try.box, "", try.box.Sandbox.Info()
+			go s.watch(try.box)
+		}
+	}()
+	return try
+}
+
+func (s *session) launch(ctx context.Context) (*Box, error) {
+	box, err := s.launcher.Launch(ctx, s.spec)
+	if err == nil || errors.As(err, new(*sandbox.Error)) {
+		return box, err
+	}
+	e := sandbox.Errorf(sandbox.Unavailable, "Ask the user to run `pinfold doctor`, which says what is wrong.", "the sandbox could not be started")
+	e.Reason, e.Cause = "start_failed", err
+	return nil, e
+}
+
+// watch ends what runs as soon as the sandbox is gone, so that no call waits
+// for an answer that cannot come.
+func (s *session) watch(box *Box) {
+	select {
+	case <-box.Sandbox.Done():
+	case <-box.Guest.Done():
+	}
+	s.mu.Lock()
+	if s.box != box || s.state != "running" {
+		s.mu.Unlock()
+		return
+	}
+	s.state, s.why, s.box = "lost", "the sandbox ended on its own", nil
+	err := s.lostError()
+	for _, c := range s.calls {
+		c.cancel(err)
+	}
+	touched := s.touched
+	browser := s.browser.take()
+	settled := make(chan struct{})
+	s.settled = settled
+	s.mu.Unlock()
+	s.background(func(ctx context.Context) {
+		defer close(settled)
+		_ = s.journal.Append(ctx, audit.Event{Kind: audit.SandboxLost, Message: "the sandbox ended on its own"})
+		if browser != nil {
+			_ = browser.Close()
+		}
+		_ = box.Guest.Close()
+		if !touched {
+			_ = box.Sandbox.Remove(ctx)
+			return
+		}
+		// The workspace outlives its sandbox until someone closes the session.
+		_ = box.Sandbox.Stop(ctx, sandbox.KeepWorkspace)
+	})
+}
+
+// lostError is the answer of every call after the sandbox was lost. The caller
+// holds mu.
+func (s *session) lostError() *sandbox.Error {
+	e := sandbox.Lost(nil)
+	if s.touched {
+		e.Hint = "Call session_open with session " + s.id + " to go on with its workspace in a fresh sandbox, or without it for a new session."
+	}
+	return e
+}
+
+// remove ends a box that no one has.
+func remove(ctx context.Context, box *Box) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_ = box.Guest.Close()
+	_ = box.Sandbox.Remove(ctx)
+}
+
+// begin registers a call. It is refused once the session closes.
+func (s *session) begin(call string, r *running) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == "closing" {
+		return sandbox.Errorf(sandbox.NotFound, "Call session_open for a new session.", "session %s is closed", s.id)
+	}
+	s.calls[call] = r
+	s.served++
+	s.lastUsed = time.Now()
+	return nil
+}
+
+// finish takes a call off the list; one whose client did not wait is remembered.
+func (s *session) finish(call, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.calls[call]
+	if r == nil {
+		return
+	}
+	delete(s.calls, call)
+	select {
+	case s.drained <- struct{}{}:
+	default:
+	}
+	s.lastUsed = time.Now()
+	if state != "" {
+		s.recent = append(s.recent, tools.CallInfo{Call: call, Tool: r.tool, State: state, Detail: r.detail, AgeMS: r.since.UnixMilli()})
+		s.recent = s.recent[max(0, len(s.recent)-maxRecent):]
+	}
+}
+
+// refuse counts a call that the policy or the decoder did not let through.
+func (s *session) refuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused++
+}
+
+// unused reports whether nothing of the session ever started.
+func (s *session) unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == "new" && s.box == nil && s.try == nil && len(s.calls) == 0
+}
+
+func (s *session) touch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched = true
+}
+
+// deadline is when the session is closed at the latest.
+func (s *session) deadline() time.Time { return s.created.Add(s.template.Lifetimes().Max) }
+
+// idleSince is how long no one has used the session. A command that runs is use.
+func (s *session) idleSince(ctx context.Context, now time.Time) time.Duration {
+	s.mu.Lock()
+	busy, last, box := len(s.calls) > 0 || s.try != nil, s.lastUsed, s.box
+	s.mu.Unlock()
+	if busy {
+		return 0
+	}
+	if box != nil && now.Sub(last) > time.Minute {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if st, err := box.Guest.Status(ctx); err == nil {
+			for _, p := range st.Processes {
+				if p.Status == sandbox.Running {
+					return 0
+				}
+			}
+		}
+	}
+	return now.Sub(last)
+}
+
+// view is the current sandbox, nil when none runs.
+func (s *session) view() (state, why string, box *Box, info sandbox.Info) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.why, s.box, s.info
+}
