@@ -14,6 +14,37 @@ import (
 	"pinfold.dev/pinfold/sandbox"
 )
 
+// BuildImage makes the image of a recipe unless it is there, with the copies of
+// its layers for both mappings, and returns its reference and digest. Only one
+// build of a user runs at a time; a second one waits for it. When ctx ends
+// nothing is left behind. Progress may be nil; it is called from several
+// goroutines, one at a time, with a percentage that never falls.
+func (e *Engine) BuildImage(ctx context.Context, recipe sandbox.Recipe, progress func(stage string, percent int, line string)) (ref, digest string, err error) {
+	return e.imageStore().build(ctx, recipe, progress)
+}
+
+// Images lists Pinfold's own images, newest first. Current is the reference of
+// the recipe in use.
+func (e *Engine) Images(ctx context.Context, current string) ([]sandbox.ImageInfo, error) {
+	return e.imageStore().list(ctx, current)
+}
+
+// PruneImages removes Pinfold's own images but those whose reference or digest
+// is in keep and those in use, and returns what it removed.
+func (e *Engine) PruneImages(ctx context.Context, keep []string) ([]sandbox.ImageInfo, error) {
+	return e.imageStore().prune(ctx, keep)
+}
+
+// ImageState says whether an image can be used now, and how far a build is. It
+// never waits for one.
+func (e *Engine) ImageState(ctx context.Context, ref string) (sandbox.ImageState, error) {
+	return e.imageStore().state(ctx, ref)
+}
+
+func (e *Engine) imageStore() *imageStore {
+	return &imageStore{s: e.service, dir: e.opts.CacheDir}
+}
+
 // list returns Pinfold's own images; current is the reference that this
 // version uses.
 func (b *imageStore) list(ctx context.Context, current string) ([]sandbox.ImageInfo, error) {

@@ -103,7 +103,7 @@ func (m *mmdebstrap) run(ctx context.Context, out io.Writer, report func(stage s
 		}
 	}
 	cmd.Stdin, cmd.Stdout = strings.NewReader(m.sources), out
-	lines := &lineWriter{stage: newStages(report), log: &tail{max: 16 << 10}}
+	lines := &lineWriter{stage: newStages(report), log: &tail{max: 256 << 10}}
 	cmd.Stderr = lines
 	// Its own group keeps a Ctrl-C of the terminal from reaching its children
 	// before it: it alone knows how to take its mounts down.
@@ -134,15 +134,23 @@ func (m *mmdebstrap) run(ctx context.Context, out io.Writer, report func(stage s
 	return hostError(errors.New(lines.log.String()), e)
 }
 
-// cause picks the line that says why from the end of the program's output.
+// cause picks the lines that say why from the program's output: of a package
+// that cannot be installed, what it said last.
 func (m *mmdebstrap) cause(log string) string {
-	found := lastLine(log)
+	before := ""
 	for line := range strings.Lines(log) {
-		if strings.HasPrefix(line, "E: ") {
-			return bounded(strings.TrimSpace(line))
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "dpkg: error processing"):
+			return bounded(before + "; " + line)
+		case strings.Contains(line, "dpkg: error processing"):
+			return bounded(line) // the package's script ended without a line break
+		case strings.HasPrefix(line, "E: "):
+			return bounded(line)
 		}
+		before = line
 	}
-	return found
+	return lastLine(log)
 }
 
 // stages turns the program's output into a stage and a percentage.

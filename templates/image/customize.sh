@@ -36,6 +36,11 @@ audit=false
 update-notifier=false
 CONF
 
+# Tests of installed Python packages, and a code generator that only builds of
+# scipy use. They cannot be left out when unpacking: dpkg compiles them.
+rm -rf "$root"/usr/lib/python3/dist-packages/pythran "$root"/usr/lib/python3.*/test/test_* "$root"/usr/lib/python3.*/idlelib
+find "$root/usr/lib/python3/dist-packages" -depth -type d -name tests -exec rm -rf {} +
+
 # What apt can fetch again, and the logs of the installation.
 rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
 	"$root"/var/cache/debconf/*-old "$root"/var/cache/fontconfig/* "$root"/var/log/*.log "$root"/var/log/apt
