@@ -1,0 +1,347 @@
+//go:build linux
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"pinfold.dev/pinfold/sandbox"
+)
+
+const (
+	maxEdit   = 32 << 20 // larger files are for sed
+	maxPlaces = 20       // places named in a refusal
+	maxEdits  = 500
+)
+
+// edit answers an EditRequest: all edits or none, each on the result of the one
+// before it.
+func (f *files) edit(ctx context.Context, r sandbox.EditRequest) (sandbox.EditResult, error) {
+	res := sandbox.EditResult{Path: r.Path}
+	path, err := f.locate(r.Path)
+	if err != nil {
+		return res, err
+	}
+	if len(r.Edits) == 0 || len(r.Edits) > maxEdits {
+		return res, sandbox.Errorf(sandbox.InvalidArgument, `Give edits as [{"old": …, "new": …}].`, "edits: %d given, 1 to %d are taken", len(r.Edits), maxEdits)
+	}
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	var t *target
+	var raw []byte
+	err = f.as(sandbox.AgentUID, func() error {
+		if t, err = f.target(r.Path, path, false); err != nil {
+			return f.suggest(err, path)
+		}
+		if !t.exists {
+			return f.suggest(fileError("edit", r.Path, unix.ENOENT), path)
+		}
+		raw, err = t.content()
+		return err
+	})
+	if t != nil {
+		defer t.close()
+	}
+	if err != nil {
+		return res, err
+	}
+	if r.IfHash != "" && strings.TrimPrefix(r.IfHash, "sha256:") != strings.TrimPrefix(digest(raw), "sha256:") {
+		return res, &sandbox.Error{Code: sandbox.FailedPrecondition, Reason: "changed", Message: r.Path + " was changed since it was read",
+			Hint: "Read it again and make the edit on what is there now.", Details: map[string]any{"hash": digest(raw)}}
+	}
+	d, err := openText(raw, r.Path)
+	if err != nil {
+		return res, err
+	}
+	before := d.text
+	for i, e := range r.Edits {
+		n, err := d.replace(e)
+		if err != nil {
+			return res, inEdit(err, r, i)
+		}
+		res.Replaced += n
+	}
+	out := d.bytes()
+	res.Hash = digest(out)
+	res.Changed = !bytes.Equal(out, raw)
+	if !res.Changed {
+		return res, nil
+	}
+	res.Diff = unifiedDiff(before, d.text, r.Path)
+	if r.DryRun {
+		return res, nil
+	}
+	return res, f.replaceContent(ctx, t, out)
+}
+
+// content reads the whole file. It must run inside as.
+func (t *target) content() ([]byte, error) {
+	if t.st.Size > maxEdit {
+		e := sandbox.Errorf(sandbox.FailedPrecondition, "Use shell_run with sed, or code_run.", "%s has %d bytes; edits take files of at most %d", t.asked, t.st.Size, maxEdit)
+		e.Reason = "too_large"
+		return nil, e
+	}
+	fd, err := unix.Openat(t.at.dir, t.at.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fileError("read", t.asked, err)
+	}
+	file := os.NewFile(uintptr(fd), t.asked)
+	defer file.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, notRegular(t.asked, st.Mode)
+	}
+	b, err := io.ReadAll(io.LimitReader(file, maxEdit))
+	return b, fileError("read", t.asked, err)
+}
+
+// replaceContent writes b in place of the target's content, with writing locked.
+func (f *files) replaceContent(ctx context.Context, t *target, b []byte) error {
+	var s *spool
+	err := f.as(sandbox.AgentUID, func() (err error) {
+		if unix.Faccessat(t.at.dir, t.at.name, unix.W_OK, unix.AT_EACCESS) != nil {
+			return fileError("write", t.asked, unix.EACCES) // a rename would get around the file's own mode
+		}
+		s, err = f.spool(t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer f.drop(t, s)
+	if _, err := s.file.Write(b); err != nil {
+		return fileError("write", t.asked, err)
+	}
+	sum := sha256.New()
+	sum.Write(b)
+	if err := s.verify(ctx, int64(len(b)), sum); err != nil {
+		return fileError("write", t.asked, err)
+	}
+	err = f.as(sandbox.AgentUID, func() error { return f.commit(t, s, int64(len(b)), 0) })
+	return fileError("write", t.asked, err)
+}
+
+// document is a text being edited. Everything that no edit touches stays byte
+// for byte.
+type document struct {
+	text    []byte // UTF-8, or whatever bytes there are
+	mark    []byte // byte-order mark, kept apart
+	enc     string
+	wideBOM bool
+	crlf    bool // most lines end in CRLF
+}
+
+func openText(raw []byte, path string) (*document, error) {
+	d := &document{text: raw, enc: sniff(raw[:min(len(raw), sniffBytes)], len(raw) <= sniffBytes)}
+	switch d.enc {
+	case encUTF8BOM:
+		d.mark, d.text = raw[:len(utf8BOM)], raw[len(utf8BOM):]
+	case encUTF16LE, encUTF16BE:
+		text, bom, exact := decodeUTF16(raw, d.enc)
+		if !exact {
+			return nil, sandbox.Errorf(sandbox.FailedPrecondition, "Use code_run to change its bytes.", "%s is broken UTF-16: an edit would change more than it says", path)
+		}
+		d.text, d.wideBOM = text, bom
+	case encBinary:
+		return nil, sandbox.Errorf(sandbox.FailedPrecondition, "Use shell_run or code_run to change its bytes.", "%s is not text", path)
+	}
+	var e endings
+	e.add(d.text)
+	d.crlf = e.crlf > e.lf
+	return d, nil
+}
+
+func (d *document) bytes() []byte {
+	if d.enc == encUTF16LE || d.enc == encUTF16BE {
+		return encodeUTF16(d.text, d.enc, d.wideBOM)
+	}
+	return append(bytes.Clone(d.mark), d.text...)
+}
+
+// mismatch says why an edit does not apply; inEdit words it.
+type mismatch struct {
+	reason  string
+	message string
+	hint    string
+	details map[string]any
+}
+
+func (m *mismatch) Error() string { return m.message }
+
+func inEdit(err error, r sandbox.EditRequest, i int) error {
+	m, ok := err.(*mismatch)
+	if !ok {
+		return err
+	}
+	at := r.Path
+	if len(r.Edits) > 1 {
+		at = fmt.Sprintf("%s, edits[%d]", r.Path, i)
+	}
+	code := sandbox.FailedPrecondition
+	if m.reason == "empty_old" || m.reason == "same_text" {
+		code = sandbox.InvalidArgument
+	}
+	m.details["edit"] = i
+	return &sandbox.Error{Code: code, Reason: m.reason, Message: at + ": " + m.message + " Nothing was changed.", Hint: m.hint, Details: m.details}
+}
+
+// replace makes one edit and returns how often. It looks for the exact text,
+// then for the same text with the file's line ends.
+func (d *document) replace(e sandbox.Edit) (int, error) {
+	want := e.Count
+	if want == 0 {
+		want = 1
+	}
+	switch {
+	case e.Old == "":
+		return 0, &mismatch{"empty_old", "old is empty.", "Give the text to replace; file_write makes files and appends.", map[string]any{}}
+	case want < 0:
+		return 0, &mismatch{"count", "count is negative.", "Give how often old occurs.", map[string]any{}}
+	case e.Old == e.New:
+		return 0, &mismatch{"same_text", fmt.Sprintf("old and new are the same (old occurs %d times).", bytes.Count(d.text, []byte(e.Old))), "There is nothing to do, or new is not what was meant.", map[string]any{"occurrences": bytes.Count(d.text, []byte(e.Old))}}
+	}
+	places := find(d.text, e.Old)
+	if len(places) != want && strings.Contains(e.Old, "\n") {
+		if loose := findLoose(d.text, e.Old); len(loose) > len(places) {
+			places = loose
+		}
+	}
+	switch {
+	case len(places) == want:
+	case len(places) == 0:
+		return 0, nearest(d.text, e.Old)
+	default:
+		return 0, d.ambiguous(places, want)
+	}
+	var out []byte
+	pos := 0
+	for _, p := range places {
+		out = append(out, d.text[pos:p[0]]...)
+		out = append(out, d.fit(e.New, d.text[p[0]:p[1]])...)
+		pos = p[1]
+	}
+	d.text = append(out, d.text[pos:]...)
+	return len(places), nil
+}
+
+// fit gives the new text the line ends of the text it replaces, or where that
+// has none, of the file.
+func (d *document) fit(text string, old []byte) string {
+	if !strings.Contains(text, "\n") || strings.Contains(text, "\r\n") {
+		return text
+	}
+	crlf := d.crlf
+	if i := bytes.IndexByte(old, '\n'); i >= 0 {
+		crlf = i > 0 && old[i-1] == '\r'
+	}
+	if !crlf {
+		return text
+	}
+	return strings.ReplaceAll(text, "\n", "\r\n")
+}
+
+// find returns where old occurs, as [start, end), without overlaps.
+func find(text []byte, old string) [][2]int {
+	var out [][2]int
+	for pos := 0; ; {
+		i := bytes.Index(text[pos:], []byte(old))
+		if i < 0 {
+			return out
+		}
+		out = append(out, [2]int{pos + i, pos + i + len(old)})
+		pos += i + len(old)
+	}
+}
+
+// findLoose finds old where line ends differ: both sides are compared with LF,
+// and places are those of the real text.
+func findLoose(text []byte, old string) [][2]int {
+	if !bytes.Contains(text, []byte("\r\n")) && !strings.Contains(old, "\r\n") {
+		return nil
+	}
+	flat := bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+	places := find(flat, strings.ReplaceAll(old, "\r\n", "\n"))
+	// One walk over the text maps flat offsets to real ones.
+	next, real := 0, 0
+	to := func(offset int) int {
+		for next < offset {
+			if text[real] == '\r' && real+1 < len(text) && text[real+1] == '\n' {
+				real++
+			}
+			real++
+			next++
+		}
+		return real
+	}
+	for i := range places {
+		places[i] = [2]int{to(places[i][0]), to(places[i][1])}
+	}
+	return places
+}
+
+func (d *document) ambiguous(places [][2]int, want int) error {
+	type spot struct {
+		Line int    `json:"line"`
+		Text string `json:"text"`
+	}
+	var spots []spot
+	var lines []string
+	line, pos := 1, 0
+	for _, p := range places[:min(len(places), maxPlaces)] {
+		line += bytes.Count(d.text[pos:p[0]], []byte{'\n'})
+		pos = p[0]
+		text := lineAt(d.text, p[0])
+		spots = append(spots, spot{line, text})
+		lines = append(lines, fmt.Sprintf("line %d: %s", line, text))
+	}
+	more := ""
+	if len(places) > maxPlaces {
+		more = fmt.Sprintf("\n… and %d more", len(places)-maxPlaces)
+	}
+	return &mismatch{"count", fmt.Sprintf("old occurs %d times, %d expected:\n%s%s\n", len(places), want, strings.Join(lines, "\n"), more),
+		fmt.Sprintf("Put more of the lines around it into old, or set count to %d to replace all.", len(places)),
+		map[string]any{"occurrences": len(places), "places": spots}}
+}
+
+// lineAt returns the line around an offset, shortened, as valid text.
+func lineAt(text []byte, at int) string {
+	start := bytes.LastIndexByte(text[:at], '\n') + 1
+	end := len(text)
+	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
+		end = at + i
+	}
+	return clipLine(bytes.TrimRight(text[start:end], "\r"), at-start, 160)
+}
+
+// clipLine shortens a line to about limit bytes around an offset.
+func clipLine(line []byte, at, limit int) string {
+	if len(line) <= limit {
+		s, _ := validText(line)
+		return s
+	}
+	start := max(0, min(at-limit/4, len(line)-limit))
+	end := min(len(line), start+limit)
+	for start > 0 && !utf8.RuneStart(line[start]) {
+		start--
+	}
+	for end < len(line) && !utf8.RuneStart(line[end]) {
+		end++
+	}
+	s, _ := validText(line[start:end])
+	if start > 0 {
+		s = "…" + s
+	}
+	if end < len(line) {
+		s += "…"
+	}
+	return s
+}
