@@ -17,10 +17,16 @@ type Browser interface {
 type BrowserHost interface {
 	// Launch starts a program as the browser's uid beside the guest.
 	Launch(ctx context.Context, argv, env []string) (sandbox.Stream, error)
-	// Guest is the connected guest.
-	Guest() Guest
-	// Isolation of the sandbox.
-	Isolation() sandbox.Isolation
+	// Transfer hands a file over between the agent's and the browser's uid.
+	Transfer(ctx context.Context, r sandbox.TransferRequest) (sandbox.TransferResult, error)
+	// KillUID ends every process of a uid.
+	KillUID(ctx context.Context, uid int) error
+	// WriteFile writes a file as the agent: what the browser saves for it.
+	WriteFile(ctx context.Context, r sandbox.WriteRequest) (sandbox.WriteResult, error)
+	// Status names the ports that listen inside.
+	Status(ctx context.Context) (sandbox.GuestStatus, error)
+	// Info tells the isolation, by which Chromium's switches differ.
+	Info() sandbox.Info
 }
 
 // browserSlot holds the browser of a session, opened once by whoever comes
@@ -46,14 +52,16 @@ func (b *browserSlot) take() Browser {
 }
 
 // browserHost is the sandbox as a browser sees it.
-type browserHost struct{ box *Box }
-
-func (h browserHost) Launch(ctx context.Context, argv, env []string) (sandbox.Stream, error) {
-	return h.box.Sandbox.Exec(ctx, sandbox.ExecSpec{Argv: argv, UID: sandbox.BrowserUID, GID: sandbox.BrowserGID, Dir: sandbox.BrowserDir, Env: env})
+type browserHost struct {
+	Guest
+	box sandbox.Sandbox
 }
 
-func (h browserHost) Guest() Guest                 { return h.box.Guest }
-func (h browserHost) Isolation() sandbox.Isolation { return h.box.Sandbox.Info().Isolation }
+func (h browserHost) Launch(ctx context.Context, argv, env []string) (sandbox.Stream, error) {
+	return h.box.Exec(ctx, sandbox.ExecSpec{Argv: argv, UID: sandbox.BrowserUID, GID: sandbox.BrowserGID, Dir: sandbox.BrowserDir, Env: env})
+}
+
+func (h browserHost) Info() sandbox.Info { return h.box.Info() }
 
 // browser returns the session's browser, opening it on first use. The opening
 // goes on when the call that caused it gives up.
@@ -93,7 +101,7 @@ func (s *Server) openBrowser(ses *session, box *Box, try *browserTry) {
 	defer close(try.done)
 	ctx, cancel := context.WithTimeout(s.base, startTimeout)
 	defer cancel()
-	try.b, try.err = s.opt.OpenBrowser(ctx, browserHost{box})
+	try.b, try.err = s.opt.OpenBrowser(ctx, browserHost{box.Guest, box.Sandbox})
 	ses.mu.Lock()
 	ses.browser.try = nil
 	orphan := try.err == nil && ses.box != box

@@ -98,7 +98,7 @@ func (s *Server) open(ctx context.Context, o *origin, r tools.SessionRequest) (*
 	if ws == (sandbox.Workspace{}) && r.Template == "" {
 		ws = s.opt.Workspace
 	}
-	spec, err := t.Spec(newSessionID(), s.opt.Owner, templates.Choice{Workspace: ws, Isolation: r.Isolation})
+	spec, err := s.spec(t, templates.Choice{Workspace: ws, Isolation: r.Isolation})
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +144,10 @@ func (s *session) revive() {
 	defer s.mu.Unlock()
 	if s.state == "lost" {
 		s.state, s.why = "new", ""
-		s.resumed = s.touched
 		s.spec.Epoch++
+		if s.resumed = s.touched; s.resumed {
+			s.spec.Resume = s.id
+		}
 	}
 }
 
@@ -188,6 +190,9 @@ func (s *Server) policyWords(ses *session) (words, asks, refuses []string) {
 		default:
 			refuses = append(refuses, t.Name)
 		}
+	}
+	if len(s.opt.PolicyText) > 0 {
+		return s.opt.PolicyText, asks, refuses
 	}
 	switch d := ask(policies.NetConnect, ""); d.Effect {
 	case policies.Allow:

@@ -15,9 +15,9 @@ type Decider interface {
 
 // Launcher makes sandboxes for sessions. It is safe for concurrent use.
 type Launcher interface {
-	// Launch starts the sandbox of spec and connects to its guest. A spec with
-	// the Session of a sandbox that was stopped with its workspace kept gets
-	// that workspace back. When the image is absent or being prepared it
+	// Launch starts the sandbox of spec and connects to its guest. With
+	// spec.Resume, which then is the spec's own Session, the workspace that an
+	// earlier stop kept goes on. When the image is absent or being prepared it
 	// answers at once with a typed error that says so. When ctx ends, nothing
 	// is left.
 	Launch(ctx context.Context, spec sandbox.Spec) (*Box, error)

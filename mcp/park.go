@@ -33,6 +33,18 @@ type parked struct {
 	Until     time.Time          `json:"until"`
 }
 
+// Kept tells which sessions' workspaces are kept on purpose, for whoever removes
+// what no one owns. It reads the state folder anew at each question.
+func Kept(stateDir string) func(session string) bool {
+	return func(session string) bool {
+		if !handleForm.MatchString(session) {
+			return false
+		}
+		_, err := os.Lstat(filepath.Join(stateDir, "parked", session+".json"))
+		return err == nil
+	}
+}
+
 var handleForm = regexp.MustCompile(`^ses_[a-z0-9]{20,40}$`)
 
 // maxParkedFile bounds a record that is read.
@@ -123,7 +135,7 @@ func (s *Server) resume(ctx context.Context, p *parked, o *origin) (*session, er
 		return nil, sandbox.Errorf(sandbox.FailedPrecondition, "Ask the user to bring the template back.", "session %s was made from the template %q, which is gone", p.ID, p.Template)
 	}
 	spec := p.Spec
-	spec.Owner, spec.Epoch = s.opt.Owner, spec.Epoch+1
+	spec.Owner, spec.Epoch, spec.Resume = s.opt.Owner, spec.Epoch+1, p.ID
 	ses, err := s.mint(ctx, o, t, spec, p.Name, false)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func (s *Server) place(ctx context.Context, c *call, handle string, malformed bo
 	if c.tool.Name == "session_close" {
 		return errors.Join(sandbox.Errorf(sandbox.NotFound, "There is nothing to do.", "no session is open here"), own())
 	}
-	spec, err := s.opt.Templates[s.opt.Template].Spec(newSessionID(), s.opt.Owner, templates.Choice{Workspace: s.opt.Workspace})
+	spec, err := s.spec(s.opt.Templates[s.opt.Template], templates.Choice{Workspace: s.opt.Workspace})
 	if err != nil {
 		return errors.Join(err, own())
 	}
@@ -62,6 +62,15 @@ func (s *Server) place(ctx context.Context, c *call, handle string, malformed bo
 	}
 	c.session, c.journal, c.minted = ses, ses.journal, true
 	return nil
+}
+
+// spec is what a template and a choice ask for, under a new session id.
+func (s *Server) spec(t *templates.Template, c templates.Choice) (sandbox.Spec, error) {
+	spec, err := t.Spec(newSessionID(), s.opt.Owner, c)
+	if err == nil && s.opt.Image != nil {
+		spec.Image = s.opt.Image(t)
+	}
+	return spec, err
 }
 
 func (s *Server) defaultOf(peer string) *session {
@@ -119,7 +128,7 @@ func (s *Server) mint(ctx context.Context, o *origin, t *templates.Template, spe
 		Spec     sandbox.Spec `json:"spec"`
 		Server   string       `json:"server"`
 		Version  string       `json:"version"`
-	}{t.Name, name, policyDigest(s.policy(t)), spec, s.opt.Owner, s.opt.Version}
+	}{t.Name, name, s.policyDigest(t), spec, s.opt.Owner, s.opt.Version}
 	if err := j.Append(ctx, audit.Event{Kind: audit.SessionStart, Principal: s.opt.Principal.Name, Detail: audit.DetailOf(detail)}); err != nil {
 		_ = j.Close()
 		return nil, journalError(err)
@@ -132,8 +141,11 @@ func (s *Server) mint(ctx context.Context, o *origin, t *templates.Template, spe
 	return ses, nil
 }
 
-func policyDigest(d Decider) string {
-	if p, ok := d.(interface{ Digest() string }); ok {
+func (s *Server) policyDigest(t *templates.Template) string {
+	if s.opt.PolicyDigest != "" {
+		return s.opt.PolicyDigest
+	}
+	if p, ok := s.policy(t).(interface{ Digest() string }); ok {
 		return "sha256:" + p.Digest()
 	}
 	return ""

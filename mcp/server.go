@@ -32,11 +32,16 @@ type Options struct {
 	Tools     []*tools.Tool
 
 	// Policy judges every call; nil takes the policy of the session's template.
-	Policy    Decider
+	Policy       Decider
+	PolicyName   string   // for session_open's summary
+	PolicyDigest string   // sha256:… of the loaded policy, for the journal
+	PolicyText   []string // the policy in plain words, one sentence each
+
 	Templates map[string]*templates.Template
-	Template  string            // that sessions start from; default templates.Default
-	Workspace sandbox.Workspace // of sessions that do not choose; zero takes the template's
-	Roots     []string          // host folders in which session_open may place an overlay, beside Workspace.Path
+	Template  string                             // that sessions start from; default templates.Default
+	Image     func(t *templates.Template) string // names a template's image; nil leaves the empty one to the engine
+	Workspace sandbox.Workspace                  // of sessions that do not choose; zero takes the template's
+	Roots     []string                           // host folders in which session_open may place an overlay, beside Workspace.Path
 
 	Launcher Launcher
 	// OpenBrowser opens the browser of a session on first use; nil says that
