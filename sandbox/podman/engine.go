@@ -1,0 +1,414 @@
+package podman
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings/containers"
+	"golang.org/x/sync/errgroup"
+
+	"pinfold.dev/pinfold/sandbox"
+	"pinfold.dev/pinfold/sandbox/guest"
+)
+
+// Deadlines of the engine's own work, which goes on when a caller has left so
+// that nothing half made stays behind.
+const (
+	startWork  = 3 * time.Minute // the first use of an image copies its layers
+	removeWork = time.Minute
+)
+
+// Engine makes sandboxes with rootless Podman. It is safe for concurrent use.
+type Engine struct {
+	opts     Options
+	dir      string   // this engine's folder for sockets
+	service  *service // for all that is not bound to a runtime
+	runtimes *runtimes
+	unpacker *unpacker
+	images   imageCache
+
+	mu       sync.Mutex
+	services map[string]*service // by runtime; of ours, or the one foreign service under ""
+
+	wg sync.WaitGroup // work that outlives its caller
+}
+
+var _ sandbox.Engine = (*Engine)(nil)
+
+// New makes an engine. It does not touch Podman; the first call that needs it,
+// or Warm, does.
+func New(opts Options) (*Engine, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		opts:     opts,
+		dir:      filepath.Join(opts.RuntimeDir, "e", opts.Owner),
+		unpacker: &unpacker{dir: opts.CacheDir, guest: opts.GuestPath},
+		runtimes: &runtimes{cache: filepath.Join(opts.CacheDir, "runtimes.json"), paths: findRuntimes(), only: opts.Runtime, foreign: opts.Host != ""},
+	}
+	first := ""
+	if opts.Host == "" {
+		if names, err := e.runtimes.candidates(sandbox.IsolationContainer); err == nil {
+			first = names[0]
+		}
+	}
+	if e.service, err = e.serviceFor(first); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{filepath.Join(opts.RuntimeDir, "e"), e.dir, e.linkFolder()} {
+		if err := privateDir(d); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// serviceFor returns the service whose containers get a runtime. Podman 4
+// ignores the runtime that a request names, so each has a service of its own.
+func (e *Engine) serviceFor(runtime string) (*service, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.opts.Host != "" {
+		runtime = ""
+	}
+	if s := e.services[runtime]; s != nil {
+		return s, nil
+	}
+	s := &service{host: e.opts.Host, log: e.opts.Log, socket: filepath.Join(e.dir, runtime+".sock")}
+	conf, err := writeConf(e.opts.CacheDir, e.runtimes.paths, runtime, e.opts.GVisorPlatform)
+	if err != nil {
+		return nil, err
+	}
+	s.env = serviceEnv(conf)
+	if s.host != "" {
+		if s.socket, err = unixPath(s.host); err != nil {
+			return nil, err
+		}
+	}
+	// With a foreign service the program is wanted, not needed.
+	if s.podman, err = findPodman(e.opts.Podman); err != nil && s.host == "" {
+		s.missing = err
+	}
+	if e.services == nil {
+		e.services = map[string]*service{}
+	}
+	e.services[runtime] = s
+	return s, nil
+}
+
+func (e *Engine) linkFolder() string { return filepath.Join(e.dir, "l") }
+
+// upperDir is where the layer of a session's overlay workspace lies.
+func (e *Engine) upperDir(session string) string {
+	return filepath.Join(e.opts.StateDir, "overlay", session)
+}
+
+// Warm starts the service and unpacks the guest, so that the first Start does
+// not pay for it.
+func (e *Engine) Warm(ctx context.Context) error {
+	if _, err := e.unpacker.get(); err != nil {
+		return err
+	}
+	_, err := e.service.call(ctx)
+	return err
+}
+
+// Start makes a sandbox. See sandbox.Engine.
+//
+// The work is not bound to ctx: an API call that is cut off may still take
+// effect. When ctx ends first, Start answers at once and what was made is
+// removed behind it; Close waits for that.
+func (e *Engine) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if err := e.validate(&spec); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fromContext(err)
+	}
+	type result struct {
+		box *box
+		err error
+	}
+	done := make(chan result)
+	e.wg.Add(1)
+	go func() {
+		defer e.wg.Done()
+		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), startWork)
+		defer cancel()
+		b, err := e.start(work, ctx, spec)
+		select {
+		case done <- result{b, err}:
+		case <-ctx.Done():
+			if b != nil {
+				e.abandon(b)
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.box, nil
+	case <-ctx.Done():
+		return nil, fromContext(ctx.Err())
+	}
+}
+
+// abandon removes a sandbox that nobody waits for.
+func (e *Engine) abandon(b *box) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeWork)
+	defer cancel()
+	if err := b.Remove(ctx); err != nil {
+		e.opts.Log.Warn("removing an abandoned sandbox", "session", b.info.Session, "err", err)
+	}
+}
+
+// start tries the runtimes in turn. Caller says whether anyone still waits.
+func (e *Engine) start(ctx, caller context.Context, spec sandbox.Spec) (*box, error) {
+	f, err := e.unpacker.get()
+	if err != nil {
+		return nil, err
+	}
+	names, err := e.runtimes.candidates(spec.Isolation)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		b, err := e.startWith(ctx, caller, spec, f, name)
+		if err == nil {
+			e.runtimes.saw(name, true)
+			return b, nil
+		}
+		var broken *runtimeError
+		if !errors.As(err, &broken) {
+			return nil, err
+		}
+		e.runtimes.saw(name, false)
+		e.opts.Log.Warn("runtime does not start containers here", "runtime", name, "err", broken.cause)
+		if i == len(names)-1 {
+			return nil, broken.typed()
+		}
+	}
+	panic("unreachable: candidates is never empty")
+}
+
+// runtimeError is a container that its runtime did not start.
+type runtimeError struct {
+	runtime string
+	cause   error
+}
+
+func (r *runtimeError) Error() string { return r.runtime + ": " + r.cause.Error() }
+
+func (r *runtimeError) typed() *sandbox.Error {
+	e := sandbox.Errorf(sandbox.FailedPrecondition, "Run `pinfold doctor`; it tries each runtime and says what to do.",
+		"the runtime %s does not start containers on this host: %s", r.runtime, firstLine(r.cause.Error()))
+	e.Reason, e.Cause = "runtime_broken", r.cause
+	return hostError(r.cause, e)
+}
+
+// startWith makes a sandbox with one runtime, and unmakes it when any step
+// fails.
+func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f files, runtime string) (_ *box, err error) {
+	s, err := e.serviceFor(runtime)
+	if err != nil {
+		return nil, err
+	}
+	call, err := s.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{spec: spec, runtime: runtime, mapping: mappingOf(spec), files: f, link: spec.Link}
+	if p.link == sandbox.LinkAuto {
+		p.link = sandbox.LinkUnix
+		if runtime == runsc {
+			p.link = sandbox.LinkStdio // gVisor lets no socket of the host in
+		}
+	}
+	if p.link == sandbox.LinkUnix && runtime == runsc {
+		e := sandbox.Errorf(sandbox.FailedPrecondition, "Use link stdio.", "a socket of the host cannot be reached under gVisor")
+		e.Reason = "link_unavailable"
+		return nil, e
+	}
+	b := newBox(e, s, p)
+	made := false
+	defer func() {
+		if err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
+			defer cancel()
+			if rerr := b.unmake(undo, made); rerr != nil {
+				e.opts.Log.Warn("removing a sandbox that did not start", "session", spec.Session, "err", rerr)
+			}
+		}
+	}()
+
+	var g errgroup.Group
+	g.Go(func() error {
+		if spec.Image == sandbox.ImageHost {
+			h, err := prepareHostRoot(ctx, s, e.opts.CacheDir)
+			if err == nil {
+				p.rootfs, p.rootBind, p.path = h.dir, h.binds(), h.path
+			}
+			return err
+		}
+		facts, err := e.facts(call, spec.Image)
+		p.image, p.annulled = facts.id, facts.annulled
+		return err
+	})
+	if spec.Workspace.Mode == sandbox.WorkspaceOverlay {
+		p.upper = e.upperDir(workspaceSession(spec))
+		if err := p.makeUpper(); err != nil {
+			return nil, err
+		}
+	}
+	g.Go(func() error { return s.createFault(spec, p.makeVolumes(call)) })
+	if p.link == sandbox.LinkUnix {
+		p.linkDir = filepath.Join(e.linkFolder(), spec.Session)
+		g.Go(func() (err error) { b.link, err = s.newLink(ctx, p.linkDir); return err })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := caller.Err(); err != nil {
+		return nil, fromContext(err)
+	}
+	if b.info.ID, err = p.create(call); err != nil {
+		return nil, s.createFault(spec, err)
+	}
+	made = true
+	if err := caller.Err(); err != nil {
+		return nil, fromContext(err)
+	}
+	if err := e.run(ctx, call, b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// run attaches to the container, starts it, reads its state back, and only
+// then hands over the token.
+func (e *Engine) run(ctx, call context.Context, b *box) error {
+	p, s := b.plan, b.service
+	broken := func(err error) error {
+		if status(err) == 0 {
+			return s.fault("starting the container", err)
+		}
+		return &runtimeError{runtime: p.runtime, cause: err}
+	}
+	q := url.Values{"stream": {"true"}, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
+		"detachKeys": {""}} // else two bytes of the stream would end it
+	var err error
+	if b.attach, err = s.hijack(ctx, "/containers/"+b.info.ID+"/attach", q, nil); err != nil {
+		return broken(err)
+	}
+	if err := containers.Start(call, b.info.ID, nil); err != nil {
+		return broken(err)
+	}
+	inspect, err := containers.Inspect(call, b.info.ID, nil)
+	if err != nil {
+		return s.fault("reading the container's state", err)
+	}
+	if err := p.checkRuntime(inspect.OCIRuntime); err != nil {
+		return err
+	}
+	b.info.Runtime = p.runtime
+	pid := inspect.State.Pid
+	if pid <= 1 {
+		return &runtimeError{runtime: p.runtime, cause: fmt.Errorf("the guest ended at once: %s", lastLine(b.attach.stderr.String()))}
+	}
+	if err := b.watch(pid); err != nil {
+		return s.fault("watching the container", err)
+	}
+	if p.runtime != runsc {
+		if err := waitGuest(ctx, pid, p.files.guest); err != nil {
+			return refuse([]string{err.Error()})
+		}
+	}
+	o, err := observe(pid)
+	if err != nil {
+		return refuse([]string{"its state cannot be read: " + err.Error()})
+	}
+	if b.info.Posture, err = p.check(o); err != nil {
+		return err
+	}
+	b.info.Posture.Degraded = degraded(p.spec)
+	b.info.Pid, b.rootUID = pid, o.uids.toHost(0)
+	return b.handOver()
+}
+
+// handOver writes the token and the rest of the configuration to the guest.
+func (b *box) handOver() error {
+	s := b.plan.spec
+	env := maps.Clone(s.Env)
+	if len(b.plan.path) > 0 && env["PATH"] == "" {
+		if env == nil {
+			env = map[string]string{}
+		}
+		env["PATH"] = strings.Join(b.plan.path, ":")
+	}
+	line, err := json.Marshal(guest.Config{
+		Version: guest.Version, Token: b.token, Link: b.plan.link, Isolation: s.Isolation,
+		Limits: s.Limits.WithDefaults(), NestedSandboxes: s.NestedSandboxes, Env: env,
+	})
+	if err != nil {
+		return err
+	}
+	if len(line) >= configMax {
+		return sandbox.Errorf(sandbox.InvalidArgument, "Set fewer or shorter variables.", "the session's environment is longer than %d KiB", configMax>>10)
+	}
+	_ = b.attach.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	if _, err := b.attach.Write(append(line, '\n')); err != nil {
+		return b.service.fault("handing the guest its configuration", err)
+	}
+	return b.attach.SetWriteDeadline(time.Time{})
+}
+
+// configMax is the guest's limit for its configuration line.
+const configMax = 64 << 10
+
+func newToken() string {
+	var t [32]byte
+	_, _ = rand.Read(t[:]) // never fails
+	return hex.EncodeToString(t[:])
+}
+
+// Adopt takes over a sandbox of an earlier owner. A running guest belongs to
+// the link of its first owner and ends with it, so only kept workspaces can be
+// taken on: by Start with Spec.Resume.
+func (e *Engine) Adopt(ctx context.Context, id, owner string) (sandbox.Sandbox, error) {
+	err := sandbox.Errorf(sandbox.FailedPrecondition, "Start a new sandbox that resumes the kept workspace of that session.",
+		"the sandbox %s cannot be taken over while it runs", bounded(id))
+	err.Reason = "adopt_unavailable"
+	return nil, err
+}
+
+// Close waits for unfinished work, ends our own service and removes this
+// engine's folder. Sandboxes are not ended, though those whose link runs
+// through the service lose it.
+func (e *Engine) Close() error {
+	e.wg.Wait()
+	e.mu.Lock()
+	for _, s := range e.services {
+		s.close()
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), removeWork)
+	defer cancel()
+	_ = os.Remove(e.linkFolder())
+	err := e.service.removeTree(ctx, e.dir)
+	return err
+}
