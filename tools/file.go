@@ -1,3 +1,272 @@
 package tools
 
-var fileTools []*Tool
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"pinfold.dev/pinfold/policies"
+	"pinfold.dev/pinfold/sandbox"
+)
+
+var fileTools = []*Tool{fileRead, fileWrite, fileEdit, fileList, fileSearch}
+
+const (
+	fileTimeout = 30 * time.Second
+	// maxText bounds a result's text; clients drop or cut longer ones.
+	maxText = 29_000
+	// readText is the default of max_bytes: what fits with room for a note.
+	readText = 25_000
+)
+
+type fileReadInput struct {
+	Path    string  `json:"path" doc:"Relative to /workspace, or absolute in the sandbox."`
+	Lines   []int64 `json:"lines,omitempty" min:"1" max:"2" doc:"[first, last], from 1; negative counts from the end."`
+	Numbers bool    `json:"numbers,omitempty" doc:"Put line numbers before the lines."`
+	As      string  `json:"as,omitempty" enum:"auto,text,base64,image,hex"`
+	Max     int     `json:"max_bytes,omitempty" min:"1" max:"28000"`
+}
+
+type fileReadOutput struct {
+	Path      string `json:"path,omitempty"`
+	Kind      string `json:"kind,omitempty"`
+	Content   string `json:"text,omitempty"`
+	Size      int64  `json:"size"`
+	Hash      string `json:"hash,omitempty"`
+	Mode      string `json:"mode,omitempty"`
+	From      int64  `json:"from,omitempty"`
+	To        int64  `json:"to,omitempty"`
+	Lines     int64  `json:"total_lines,omitempty"`
+	NextLine  int64  `json:"next_line,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
+	Encoding  string `json:"encoding,omitempty"`
+	Ending    string `json:"line_ending,omitempty"`
+	MediaType string `json:"media_type,omitempty"`
+	Width     int    `json:"width,omitempty"`
+	Height    int    `json:"height,omitempty"`
+	Symlink   string `json:"symlink,omitempty"`
+	Note      string `json:"note,omitempty"`
+
+	image *Image
+}
+
+// Text is the file's own text; a note follows only where something is missing
+// or is not what it seems.
+func (o fileReadOutput) Text() string {
+	var notes []string
+	switch o.Kind {
+	case "directory":
+		return o.Path + " is a folder. " + o.Note
+	case "image":
+		return fmt.Sprintf("%s: %s, %d × %d pixels, %d bytes.", o.Path, o.MediaType, o.Width, o.Height, o.Size)
+	case "binary":
+		what := "binary data"
+		if o.MediaType != "" {
+			what = o.MediaType
+		}
+		return fmt.Sprintf("%s: %s, %d bytes, %s. Its first bytes:\n%s%s", o.Path, what, o.Size, o.Hash, o.Content, o.Note)
+	}
+	if o.Truncated && o.NextLine > 0 {
+		notes = append(notes, fmt.Sprintf("lines %d–%d of %d; go on with lines [%d, %d]", o.From, o.To, o.Lines, o.NextLine, o.Lines))
+	} else if o.Truncated {
+		notes = append(notes, fmt.Sprintf("cut; the file has %d bytes", o.Size))
+	}
+	if o.Size == 0 {
+		notes = append(notes, "the file is empty")
+	}
+	if o.Encoding == "unknown-8bit" {
+		notes = append(notes, `bytes that are not UTF-8 are shown as \xNN`)
+	}
+	if o.Note != "" {
+		notes = append(notes, o.Note)
+	}
+	if len(notes) == 0 {
+		return o.Content
+	}
+	end := ""
+	if o.Content != "" && !strings.HasSuffix(o.Content, "\n") {
+		end = "\n"
+	}
+	return o.Content + end + "[" + strings.Join(notes, "; ") + "]"
+}
+
+func (o fileReadOutput) Images() []Image {
+	if o.image == nil {
+		return nil
+	}
+	return []Image{*o.image}
+}
+
+func (o fileReadOutput) Facts() Facts { return Facts{Bytes: o.Size, Digest: o.Hash} }
+
+var fileRead = define(Tool{
+	Name:  "file_read",
+	Title: "Read a file",
+	Description: `Returns a text file, or lines of it; images come back as images, other binary files are described.
+Long files are cut and say where to go on: ask for lines. The hash serves as if_hash of file_write and file_edit.`,
+	Permission: policies.FileRead,
+	Hints:      Hints{ReadOnly: true, Idempotent: true},
+	Set:        Minimal,
+	Timeout:    fileTimeout,
+}, func(in fileReadInput) string { return in.Path },
+	func(ctx context.Context, s *Session, in fileReadInput) (fileReadOutput, error) {
+		r := sandbox.ReadRequest{Path: in.Path, As: in.As, MaxBytes: in.Max}
+		if len(in.Lines) > 0 {
+			r.From = in.Lines[0]
+		}
+		if len(in.Lines) > 1 {
+			r.To = in.Lines[1]
+		}
+		if r.MaxBytes == 0 {
+			r.MaxBytes = readText
+		}
+		got, err := s.Sandbox.ReadFile(ctx, r)
+		if err != nil {
+			return fileReadOutput{}, err
+		}
+		out := fileReadOutput{Path: got.Path, Kind: got.Kind, Content: got.Text, Size: got.Size, Hash: got.Hash, Mode: got.Mode,
+			From: got.From, To: got.To, Lines: got.Lines, NextLine: got.NextLine, Truncated: got.Truncated, Encoding: got.Encoding,
+			Ending: got.Ending, MediaType: got.MediaType, Width: got.Width, Height: got.Height, Symlink: got.Symlink, Note: got.Suggestion}
+		if len(got.Data) > 0 {
+			out.image = &Image{MediaType: got.MediaType, Data: got.Data}
+		}
+		if in.Numbers && got.Kind == "text" && got.From > 0 {
+			out.number()
+		}
+		return out, nil
+	})
+
+// number puts line numbers before the lines and cuts what no longer fits.
+func (o *fileReadOutput) number() {
+	var b strings.Builder
+	n := o.From
+	for line := range strings.Lines(o.Content) {
+		head := strconv.FormatInt(n, 10) + "\t"
+		if b.Len()+len(head)+len(line) > maxText && b.Len() > 0 {
+			o.Truncated, o.NextLine, o.To = true, n, n-1
+			break
+		}
+		b.WriteString(head)
+		b.WriteString(line)
+		n++
+	}
+	o.Content = b.String()
+}
+
+type fileWriteInput struct {
+	Path    string  `json:"path"`
+	Content *string `json:"content,omitempty" doc:"Text; or give base64."`
+	Base64  *string `json:"base64,omitempty"`
+	Mode    string  `json:"mode,omitempty" doc:"Octal; default kept, or 0644."`
+	IfHash  string  `json:"if_hash,omitempty" doc:"Refuse unless the file still has this hash; \"absent\": must not exist."`
+	Append  bool    `json:"append,omitempty"`
+	Dirs    *bool   `json:"create_dirs,omitempty" doc:"Default true."`
+}
+
+type fileWriteOutput struct {
+	Path    string `json:"path,omitempty"`
+	Bytes   int64  `json:"bytes"`
+	Hash    string `json:"hash,omitempty"`
+	Created bool   `json:"created"`
+	Mode    string `json:"mode,omitempty"`
+
+	appended bool
+}
+
+func (o fileWriteOutput) Text() string {
+	verb := "Replaced"
+	switch {
+	case o.Created:
+		verb = "Created"
+	case o.appended:
+		verb = "Appended to"
+	}
+	return fmt.Sprintf("%s %s: %d bytes, mode %s, %s", verb, o.Path, o.Bytes, o.Mode, o.Hash)
+}
+
+func (o fileWriteOutput) Facts() Facts { return Facts{Bytes: o.Bytes, Digest: o.Hash} }
+
+var fileWrite = define(Tool{
+	Name:  "file_write",
+	Title: "Write a file",
+	Description: `Writes a whole file, atomically, making folders as needed; or appends. To change a part of a file use file_edit.
+A link is written through and kept.`,
+	Permission: policies.FileWrite,
+	Hints:      Hints{Destructive: true},
+	Set:        Minimal,
+	Timeout:    2 * time.Minute,
+}, func(in fileWriteInput) string { return in.Path },
+	func(ctx context.Context, s *Session, in fileWriteInput) (fileWriteOutput, error) {
+		r := sandbox.WriteRequest{Path: in.Path, Mode: in.Mode, IfHash: in.IfHash, Append: in.Append, CreateDirs: in.Dirs == nil || *in.Dirs}
+		switch {
+		case (in.Content == nil) == (in.Base64 == nil):
+			return fileWriteOutput{}, invalid("content", "Give content for text, or base64 for bytes.", "exactly one of content and base64 is needed")
+		case in.Content != nil:
+			r.Content = []byte(*in.Content)
+		default:
+			b, err := base64.StdEncoding.DecodeString(strings.NewReplacer("\n", "", "\r", "").Replace(*in.Base64))
+			if err != nil {
+				return fileWriteOutput{}, invalid("base64", "Use the standard alphabet with padding.", "is not base64: "+err.Error())
+			}
+			r.Content = b
+		}
+		got, err := s.Sandbox.WriteFile(ctx, r)
+		return fileWriteOutput{Path: got.Path, Bytes: got.Bytes, Hash: got.Hash, Created: got.Created, Mode: got.Mode, appended: in.Append}, err
+	})
+
+type fileEditInput struct {
+	Path   string     `json:"path"`
+	Edits  []editArgs `json:"edits" min:"1" max:"500" doc:"Applied in order, each on the result of the one before; all or none."`
+	IfHash string     `json:"if_hash,omitempty"`
+	DryRun bool       `json:"dry_run,omitempty" doc:"Only show the diff."`
+}
+
+type editArgs struct {
+	Old   string `json:"old" doc:"Exact text, with white space."`
+	New   string `json:"new"`
+	Count int    `json:"count,omitempty" min:"1" doc:"How often old must occur; default 1."`
+}
+
+type fileEditOutput struct {
+	Path     string `json:"path,omitempty"`
+	Changed  bool   `json:"changed"`
+	Replaced int    `json:"replaced"`
+	Diff     string `json:"diff,omitempty"`
+	Hash     string `json:"hash,omitempty"`
+
+	dry bool
+}
+
+func (o fileEditOutput) Text() string {
+	switch {
+	case !o.Changed:
+		return fmt.Sprintf("%s is as it was: the edits undo each other.", o.Path)
+	case o.dry:
+		return fmt.Sprintf("Would replace %d in %s (nothing was written):\n%s", o.Replaced, o.Path, o.Diff)
+	}
+	return fmt.Sprintf("Replaced %d in %s:\n%s", o.Replaced, o.Path, o.Diff)
+}
+
+func (o fileEditOutput) Facts() Facts { return Facts{Digest: o.Hash} }
+
+var fileEdit = define(Tool{
+	Name:  "file_edit",
+	Title: "Edit a file",
+	Description: `Replaces exact texts in a file and returns the diff. An old text that occurs another number of times than count is refused
+and every place shown; one that does not occur is answered with the nearest text. Mode, links and line endings are kept.`,
+	Permission: policies.FileWrite,
+	Hints:      Hints{Destructive: true},
+	Set:        Minimal,
+	Timeout:    fileTimeout,
+}, func(in fileEditInput) string { return in.Path },
+	func(ctx context.Context, s *Session, in fileEditInput) (fileEditOutput, error) {
+		r := sandbox.EditRequest{Path: in.Path, IfHash: in.IfHash, DryRun: in.DryRun}
+		for _, e := range in.Edits {
+			r.Edits = append(r.Edits, sandbox.Edit{Old: e.Old, New: e.New, Count: e.Count})
+		}
+		got, err := s.Sandbox.EditFile(ctx, r)
+		return fileEditOutput{Path: got.Path, Changed: got.Changed, Replaced: got.Replaced, Diff: got.Diff, Hash: got.Hash, dry: in.DryRun}, err
+	})
