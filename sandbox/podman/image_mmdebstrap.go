@@ -26,7 +26,6 @@ import (
 const (
 	pctFetch   = 3
 	pctUnpack  = 25
-	pctSetUp   = 50
 	pctPack    = 62
 	pctImport  = 72
 	pctNoMap   = 84
@@ -187,11 +186,11 @@ func (s *stages) line(line string) {
 	case !s.most: // a few lines of the base system
 	case strings.HasPrefix(line, "Get:"):
 		s.done++
-	case strings.HasPrefix(line, "Unpacking "):
-		s.enter("unpacking packages", pctUnpack, pctSetUp)
-		s.done++
-	case strings.HasPrefix(line, "Setting up "):
-		s.enter("setting up packages", pctSetUp, pctPack)
+	case strings.HasPrefix(line, "Unpacking "), strings.HasPrefix(line, "Setting up "):
+		if s.name != "installing packages" {
+			s.total *= 2 // each is unpacked and set up; dpkg does it in turns
+		}
+		s.enter("installing packages", pctUnpack, pctPack)
 		s.done++
 	default:
 		if m := newPackages.FindStringSubmatch(line); m != nil {
@@ -201,8 +200,7 @@ func (s *stages) line(line string) {
 	s.report(s.name, s.percent(), line)
 }
 
-// enter begins a stage unless it has begun, or a later one has: dpkg unpacks
-// and sets up in turns.
+// enter begins a stage unless it has begun, or a later one has.
 func (s *stages) enter(name string, from, to int) {
 	if s.name != name && from >= s.base {
 		s.name, s.base, s.next, s.done = name, from, to, 0
