@@ -45,6 +45,9 @@ func (s *Server) Sessions(_ context.Context) ([]SessionInfo, error) {
 		ses.mu.Unlock()
 	}
 	for _, p := range s.parkedAll() {
+		if slices.ContainsFunc(living, func(ses *session) bool { return ses.id == p.ID }) {
+			continue
+		}
 		all = append(all, SessionInfo{ID: p.ID, Name: p.Name, Template: p.Template, State: "parked", Workspace: p.Spec.Workspace,
 			Isolation: p.Spec.Isolation, Sandbox: p.Info.ID, Created: p.Created, LastUsed: p.LastUsed, Journal: s.journalDir() + "/" + p.ID + ".jsonl"})
 	}

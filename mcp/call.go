@@ -27,7 +27,7 @@ import (
 // Whatever happens, the client gets a result.
 func (s *Server) call(ctx context.Context, t *tools.Tool, req mcp.CallToolRequest) (res *mcp.CallToolResult) {
 	o := originFrom(ctx)
-	c := &call{id: "call_" + strings.ToLower(rand.Text()[:16]), tool: t, origin: o, client: clientName(ctx), raw: req.Params.RawArguments, server: s}
+	c := &call{id: "call_" + strings.ToLower(rand.Text()[:16]), tool: t, origin: o, client: clientName(ctx, o), raw: req.Params.RawArguments, server: s}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The deadline counts from receipt: time spent in a queue is the caller's too.
@@ -236,7 +236,10 @@ func journalError(err error) error {
 		Hint:    "Ask the user to look at the disk of Pinfold's state folder."}
 }
 
-func clientName(ctx context.Context) string {
+func clientName(ctx context.Context, o *origin) string {
+	if o.client != "" {
+		return o.client
+	}
 	if info := server.RequestProtocolInfoFromContext(ctx); info != nil && info.Modern {
 		if info.ClientInfo == nil {
 			return ""

@@ -30,6 +30,7 @@ type origin struct {
 	kind     peerKind
 	received time.Time
 	token    json.RawMessage                       // progress token
+	client   string                                // name and version, where the library does not keep them
 	notify   func(method string, params any) error // ordered with the answer; nil = the library's channel
 	sent     atomic.Bool                           // a notification went to the library's channel
 	away     atomic.Bool                           // the client no longer waits, but the work goes on
@@ -68,13 +69,15 @@ type conn struct {
 	log  *slog.Logger
 	peer string
 	kind peerKind
+	ctx  context.Context            // of an SSE stream, whose messages come by other requests
 	send func(message []byte) error // one whole message; safe for concurrent use
 	ses  *connSession
 	sem  chan struct{}
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	calls map[string]*inflight
+	mu     sync.Mutex
+	closed bool
+	calls  map[string]*inflight
 }
 
 type inflight struct {
@@ -118,6 +121,7 @@ func (c *conn) request(ctx context.Context, env envelope, raw []byte) {
 		return
 	}
 	run := func() {
+		defer c.wg.Done()
 		defer cancel(nil)
 		if env.tool != "" {
 			select {
@@ -143,7 +147,7 @@ func (c *conn) request(ctx context.Context, env envelope, raw []byte) {
 		run()
 		return
 	}
-	c.wg.Go(run)
+	go run()
 }
 
 func (c *conn) put(env envelope, call *inflight) *rpcError {
@@ -155,7 +159,11 @@ func (c *conn) put(env envelope, call *inflight) *rpcError {
 	if len(c.calls) >= maxWaiting {
 		return &rpcError{id: env.id, code: mcp.INTERNAL_ERROR, msg: "too many requests are running; wait for answers"}
 	}
+	if c.closed {
+		return &rpcError{id: env.id, code: mcp.INTERNAL_ERROR, msg: "the connection is ending"}
+	}
 	c.calls[env.key] = call
+	c.wg.Add(1) // here, so that none is added once cancelAll was called
 	return nil
 }
 
@@ -181,6 +189,7 @@ func (c *conn) cancel(key string) {
 func (c *conn) cancelAll(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closed = true
 	for _, call := range c.calls {
 		call.cancelled = true
 		call.cancel(cause)

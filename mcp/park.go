@@ -143,10 +143,15 @@ func (s *Server) resume(ctx context.Context, p *parked, o *origin) (*session, er
 	ses.mu.Lock()
 	ses.resumed, ses.touched, ses.info = true, true, p.Info
 	ses.mu.Unlock()
-	if err := os.Remove(filepath.Join(s.parkedDir(), p.ID+".json")); err != nil {
-		s.log.Warn("a parked session's record stays", "session", p.ID, "err", err)
-	}
 	return ses, nil
+}
+
+// unpark removes the record of a session whose workspace is gone. It stays
+// while the session lives, so that a crash does not cost the workspace.
+func (s *Server) unpark(id string) {
+	if err := os.Remove(filepath.Join(s.parkedDir(), id+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.log.Warn("a parked session's record stays", "session", id, "err", err)
+	}
 }
 
 // expireParked removes the workspaces whose time is over.

@@ -226,6 +226,9 @@ func (s *Server) end(ctx context.Context, ses *session, keep sandbox.Keep, why, 
 		}
 	}
 	kept, err := s.endBox(ctx, ses, keep, lost)
+	if kept == nil && err == nil {
+		s.unpark(ses.id)
+	}
 	s.mu.Lock()
 	delete(s.sessions, ses.id)
 	for peer, id := range s.defaults {
