@@ -65,7 +65,7 @@ func tooLong(p string) error {
 // open opens a path, following links but never a magic one of /proc. It never
 // blocks on what it opens. It must run inside as.
 func (f *files) open(path string, flags int, mode uint32) (int, error) {
-	flags |= unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	flags = carefully(flags)
 	if !f.noOpenat2.Load() {
 		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: uint64(flags), Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS})
 		switch {
@@ -88,6 +88,15 @@ func (f *files) open(path string, flags int, mode uint32) (int, error) {
 		return -1, err
 	}
 	return f.guardProc(fd)
+}
+
+// carefully adds what keeps an open from blocking or from taking a terminal.
+// O_PATH goes with neither, nor blocks.
+func carefully(flags int) int {
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
+	}
+	return flags | unix.O_CLOEXEC
 }
 
 // place is a name in an open folder, with the links before it resolved.

@@ -126,7 +126,7 @@ func (f *files) browserPath(p string) string {
 
 // openPlain opens a path in which nothing is a link. It must run inside as.
 func (f *files) openPlain(p string, flags int) (int, error) {
-	flags |= unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
+	flags = carefully(flags) | unix.O_NOFOLLOW
 	if !f.noOpenat2.Load() {
 		fd, err := unix.Openat2(unix.AT_FDCWD, p, &unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS})
 		if !errors.Is(err, unix.ENOSYS) {
