@@ -61,9 +61,10 @@ type Server struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup // handlers
 
-	trees trees
-	reap  reaper
-	procs processes
+	trees   trees
+	reap    reaper
+	procs   processes
+	kernels kernels
 
 	mu      sync.Mutex
 	closers []func() // what other parts end with the guest (kernels)
