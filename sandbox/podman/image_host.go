@@ -213,7 +213,7 @@ func (p *hostPlan) fixed(root string) {
 	p.files["/etc/hostname"] = ""
 	p.files["/etc/resolv.conf"] = ""
 	p.files["/etc/shells"] = "/bin/sh\n/bin/bash\n"
-	p.files["/etc/pip.conf"] = "[global]\nbreak-system-packages = true\nuser = true\ndisable-pip-version-check = true\nno-warn-script-location = true\n"
+	p.files["/etc/pip.conf"] = "[global]\nbreak-system-packages = true\ndisable-pip-version-check = true\nno-warn-script-location = true\n"
 	p.files["/etc/npmrc"] = "prefix=" + sandbox.HomeDir + "/.local\nfund=false\naudit=false\nupdate-notifier=false\n"
 	p.links["/etc/os-release"] = "../usr/lib/os-release"
 	p.links["/etc/mtab"] = "../proc/self/mounts"

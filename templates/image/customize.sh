@@ -25,7 +25,6 @@ chmod 0755 "$root/.pinfold/guest"
 cat >"$root/etc/pip.conf" <<'CONF'
 [global]
 break-system-packages = true
-user = true
 disable-pip-version-check = true
 no-warn-script-location = true
 CONF
