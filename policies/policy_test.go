@@ -220,3 +220,9 @@ func TestAReadOnlyPolicy(t *testing.T) {
 	assert.Equal(t, Allow, p.Decide(Request{Tool: "file_read", Permission: FileRead}).Effect)
 	assert.Equal(t, RuleNone, p.Decide(Request{Tool: "file_write", Permission: FileWrite}).Rule)
 }
+
+func TestTextSaysWhatIsRefusedFirst(t *testing.T) {
+	text := Default().Text()
+	assert.True(t, strings.HasPrefix(text[0], "Refused (no-network): net.connect - "), text[0])
+	assert.Equal(t, "Everything else is refused.", text[len(text)-1])
+}
