@@ -61,8 +61,9 @@ func writeConf(cache string, runtimes map[string]string, runtime, platform strin
 	if runtime == "" {
 		runtime = runc
 	}
-	// A monitor lingers five minutes after each exec unless the delay is zero.
-	fmt.Fprintf(&b, "[containers]\nlog_driver = \"none\"\ndefault_sysctls = []\n\n[engine]\ncgroup_manager = %q\nevents_logger = \"none\"\nexit_command_delay = 0\nhooks_dir = []\nruntime = %q\n\n[engine.runtimes]\n", manager, runtime)
+	// An exec's monitor lingers for five minutes by default; with no delay at all
+	// it takes the exit code away before it can be asked for.
+	fmt.Fprintf(&b, "[containers]\nlog_driver = \"none\"\ndefault_sysctls = []\n\n[engine]\ncgroup_manager = %q\nevents_logger = \"none\"\nexit_command_delay = 1\nhooks_dir = []\nruntime = %q\n\n[engine.runtimes]\n", manager, runtime)
 	for _, name := range []string{crun, runc, runsc} {
 		path, ok := runtimes[name]
 		if !ok {

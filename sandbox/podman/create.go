@@ -2,13 +2,13 @@ package podman
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/containers/podman/v5/pkg/bindings/containers"
@@ -65,6 +65,23 @@ type plan struct {
 	rootBind []specs.Mount
 	path     []string          // folders of the host's toolchains, for commands
 	annulled map[string]string // the image's annotations, emptied
+
+	mu   sync.Mutex
+	made made
+}
+
+// made is what this start has made so far. A start that fails takes back
+// nothing else: the names may be those of a living session.
+type made struct {
+	volumes   []string
+	folder    bool // the session's folder
+	container bool
+}
+
+func (p *plan) madeVolume(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made.volumes = append(p.made.volumes, name)
 }
 
 // volumeUse is a volume of a sandbox: where it is mounted and who owns it.
@@ -86,10 +103,13 @@ func (p *plan) volumes() []volumeUse {
 	return v
 }
 
+// isKept reports whether KeepWorkspace keeps the volume for a use.
+func isKept(use string) bool { return use == volWorkspace || use == volHome }
+
 // volumeOf names the volume for a use; the workspace and the home of a resumed
 // session are the earlier one's.
 func (p *plan) volumeOf(use string) string {
-	if use == volWorkspace || use == volHome {
+	if isKept(use) {
 		return volumeName(workspaceSession(p.spec), use)
 	}
 	return volumeName(p.spec.Session, use)
@@ -104,8 +124,7 @@ func (p *plan) makeVolumes(ctx context.Context) error {
 			if p.spec.Resume != "" && (v.use == volWorkspace || v.use == volHome) {
 				ok, err := volumes.Exists(ctx, name, nil)
 				if err == nil && !ok {
-					return &sandbox.Error{Code: sandbox.NotFound, Reason: "workspace_gone",
-						Message: "the kept workspace of session " + p.spec.Resume + " is gone", Hint: "Call session_open for a new session."}
+					return workspaceGone(p.spec.Resume)
 				}
 				return err
 			}
@@ -117,6 +136,9 @@ func (p *plan) makeVolumes(ctx context.Context) error {
 					labelMark: "1", labelSession: p.spec.Session, labelOwner: p.spec.Owner, labelVolume: v.use,
 				},
 			}, nil)
+			if err == nil {
+				p.madeVolume(name)
+			}
 			return err
 		})
 	}
@@ -208,6 +230,7 @@ func (p *plan) mounts(limits sandbox.Limits) []specs.Mount {
 		bind(p.files.hosts, "/etc/hosts"),
 		bind(p.files.name, "/etc/hostname"),
 		bind(p.files.resolve, "/etc/resolv.conf"),
+		bind(p.files.mark, "/run/.containerenv"),
 		memory("/tmp", limits.Memory/2, "1777"),
 	}
 	if p.link == sandbox.LinkUnix {
@@ -232,19 +255,31 @@ func (p *plan) create(ctx context.Context) (string, error) {
 	return made.ID, nil
 }
 
-// makeUpper makes the folders of an overlay workspace's own layer.
-func (p *plan) makeUpper() error {
+// prepareLayer makes the folders of an overlay workspace's own layer, or finds
+// those of the session that is resumed.
+func (e *Engine) prepareLayer(p *plan) error {
+	p.upper = e.sessionDir(workspaceSession(p.spec))
+	if p.spec.Resume != "" {
+		r, ok := e.readRecord(p.spec.Resume)
+		if !ok || !isDir(filepath.Join(p.upper, "upper")) {
+			return workspaceGone(p.spec.Resume)
+		}
+		if r.Spec.Workspace != p.spec.Workspace {
+			return sandbox.Errorf(sandbox.InvalidArgument, "Resume it with the workspace "+r.Spec.Workspace.Path+".", "session %s was over another folder", p.spec.Resume)
+		}
+		return nil
+	}
+	if exists(p.upper) {
+		return sandboxExists(p.spec.Session, nil)
+	}
+	p.made.folder = true
+	if err := e.writeRecord(record{Spec: p.spec}); err != nil {
+		return err
+	}
 	for _, d := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(p.upper, d), 0o700); err != nil {
 			return fmt.Errorf("making the workspace's layer: %w", err)
 		}
-	}
-	about, err := json.Marshal(p.spec.Workspace)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(p.upper, layerFile), about, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("making the workspace's layer: %w", err)
 	}
 	// What uid 1000 sees of the top folder comes from the layer.
 	st, err := os.Stat(p.spec.Workspace.Path)
@@ -252,6 +287,11 @@ func (p *plan) makeUpper() error {
 		return fmt.Errorf("making the workspace's layer: %w", err)
 	}
 	return os.Chmod(filepath.Join(p.upper, "upper"), st.Mode().Perm()|0o700)
+}
+
+func workspaceGone(session string) *sandbox.Error {
+	return &sandbox.Error{Code: sandbox.NotFound, Reason: "workspace_gone",
+		Message: "the kept workspace of session " + session + " is gone", Hint: "Call session_open for a new session."}
 }
 
 // createFault words an error of create or volume making.
@@ -265,9 +305,13 @@ func (s *service) createFault(spec sandbox.Spec, err error) error {
 	case status(err) == http.StatusNotFound && (strings.Contains(text, "image") || strings.Contains(text, "manifest")):
 		return imageMissing(spec.Image, err)
 	case status(err) == http.StatusConflict || strings.Contains(text, "already in use") || strings.Contains(text, "already exists"):
-		e := sandbox.Errorf(sandbox.AlreadyExists, "Close that session first, or choose another id.", "a sandbox of session %s exists", spec.Session)
-		e.Reason, e.Cause = "sandbox_exists", err
-		return e
+		return sandboxExists(spec.Session, err)
 	}
 	return s.fault("making the container", err)
+}
+
+func sandboxExists(session string, cause error) *sandbox.Error {
+	e := sandbox.Errorf(sandbox.AlreadyExists, "Close that session first, or choose another id.", "a sandbox of session %s exists", session)
+	e.Reason, e.Cause = "sandbox_exists", cause
+	return e
 }

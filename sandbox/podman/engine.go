@@ -111,11 +111,6 @@ func (e *Engine) serviceFor(runtime string) (*service, error) {
 
 func (e *Engine) linkFolder() string { return filepath.Join(e.dir, "l") }
 
-// upperDir is where the layer of a session's overlay workspace lies.
-func (e *Engine) upperDir(session string) string {
-	return filepath.Join(e.opts.StateDir, "overlay", session)
-}
-
 // Warm starts the service and unpacks the guest, so that the first Start does
 // not pay for it.
 func (e *Engine) Warm(ctx context.Context) error {
@@ -245,12 +240,12 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return nil, e
 	}
 	b := newBox(e, s, p)
-	made := false
 	defer func() {
 		if err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
 			defer cancel()
-			if rerr := b.unmake(undo, made); rerr != nil {
+			// A start that failed must not cost the workspace it was to resume.
+			if rerr := b.unmake(undo, p.made, spec.Resume != ""); rerr != nil {
 				e.opts.Log.Warn("removing a sandbox that did not start", "session", spec.Session, "err", rerr)
 			}
 		}
@@ -270,8 +265,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return err
 	})
 	if spec.Workspace.Mode == sandbox.WorkspaceOverlay {
-		p.upper = e.upperDir(workspaceSession(spec))
-		if err := p.makeUpper(); err != nil {
+		if err := e.prepareLayer(p); err != nil {
 			return nil, err
 		}
 	}
@@ -287,9 +281,11 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return nil, fromContext(err)
 	}
 	if b.info.ID, err = p.create(call); err != nil {
+		// An answer that never came says nothing of what was done.
+		p.made.container = status(err) == 0
 		return nil, s.createFault(spec, err)
 	}
-	made = true
+	p.made.container = true
 	if err := caller.Err(); err != nil {
 		return nil, fromContext(err)
 	}

@@ -2,7 +2,6 @@ package podman
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -20,7 +19,7 @@ import (
 type found struct {
 	containers map[string]foundContainer
 	volumes    map[string][]foundVolume
-	uppers     []string // sessions that have an overlay's layer
+	folders    []string // sessions that have a folder of their own
 }
 
 type foundContainer struct {
@@ -70,13 +69,13 @@ func (e *Engine) find(ctx context.Context) (*found, error) {
 			f.volumes[s] = append(f.volumes[s], foundVolume{name: v.Name, use: use, owner: v.Labels[labelOwner]})
 		}
 	}
-	layers, err := os.ReadDir(filepath.Join(e.opts.StateDir, "overlay"))
+	folders, err := os.ReadDir(filepath.Join(e.opts.StateDir, "sandboxes"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	for _, d := range layers {
+	for _, d := range folders {
 		if sessionGrammar.MatchString(d.Name()) {
-			f.uppers = append(f.uppers, d.Name())
+			f.folders = append(f.folders, d.Name())
 		}
 	}
 	return f, nil
@@ -112,31 +111,16 @@ func (e *Engine) List(ctx context.Context) ([]sandbox.Info, error) {
 		out = append(out, c.info)
 		used[s], used[workspaceSession(c.spec)] = true, true
 	}
-	for s, vols := range f.volumes {
-		if used[s] {
-			continue
+	for _, s := range f.folders {
+		if r, ok := e.readRecord(s); ok && r.Kept && !used[s] {
+			out = append(out, sandbox.Info{
+				ID: containerName(s), Session: s, Owner: r.Spec.Owner, Epoch: r.Spec.Epoch, State: sandbox.StateStopped,
+				Image: r.Spec.Image, Isolation: r.Spec.Isolation, Workspace: r.Spec.Workspace, Created: r.Spec.Created,
+			})
 		}
-		info := sandbox.Info{Session: s, ID: containerName(s), State: sandbox.StateStopped, Owner: vols[0].owner,
-			Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceVolume}}
-		if slices.Contains(f.uppers, s) {
-			info.Workspace = e.readLayer(s)
-		}
-		out = append(out, info)
 	}
 	slices.SortFunc(out, func(a, b sandbox.Info) int { return strings.Compare(a.Session, b.Session) })
 	return out, nil
-}
-
-// layerFile stands beside an overlay's layer and says what it belongs to.
-const layerFile = "workspace.json"
-
-func (e *Engine) readLayer(session string) sandbox.Workspace {
-	var w sandbox.Workspace
-	b, err := os.ReadFile(filepath.Join(e.upperDir(session), layerFile))
-	if err != nil || json.Unmarshal(b, &w) != nil {
-		return sandbox.Workspace{Mode: sandbox.WorkspaceOverlay}
-	}
-	return w
 }
 
 // Remove ends a sandbox, named by container or session, and removes all that
@@ -179,8 +163,8 @@ func (e *Engine) removeSession(ctx context.Context, f *found, session string, ke
 			}
 		}
 		errs = append(errs, e.service.removeVolumes(ctx, names...))
-		if !kept && slices.Contains(f.uppers, s) {
-			errs = append(errs, e.service.removeTree(ctx, e.upperDir(s)))
+		if !kept && slices.Contains(f.folders, s) {
+			errs = append(errs, e.service.removeTree(ctx, e.sessionDir(s)))
 		}
 	}
 	return errors.Join(errs...)

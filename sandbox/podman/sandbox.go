@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,7 +173,14 @@ func (b *box) end(ctx context.Context, keep bool) error {
 	go func() {
 		defer b.engine.wg.Done()
 		defer cancel()
-		result <- b.unmakeKeeping(work, true, keep)
+		if keep {
+			// Written first: whatever happens now, the workspace is not taken for a rest.
+			if err := b.engine.writeRecord(record{Spec: b.plan.spec, Kept: true}); err != nil {
+				result <- err
+				return
+			}
+		}
+		result <- b.unmake(work, b.plan.all(), keep)
 	}()
 	select {
 	case err := <-result:
@@ -182,16 +190,30 @@ func (b *box) end(ctx context.Context, keep bool) error {
 	}
 }
 
-// unmake removes all; made says whether there may be a container.
-func (b *box) unmake(ctx context.Context, made bool) error { return b.unmakeKeeping(ctx, made, false) }
+// all says that everything of a started sandbox is there.
+func (p *plan) all() made {
+	m := made{container: true, folder: true}
+	for _, v := range p.volumes() {
+		m.volumes = append(m.volumes, p.volumeOf(v.use))
+	}
+	return m
+}
 
-func (b *box) unmakeKeeping(ctx context.Context, made, keep bool) error {
+// unmake removes what there is, but for the workspace and the home when keep
+// says so.
+func (b *box) unmake(ctx context.Context, there made, keep bool) error {
 	p, s := b.plan, b.service
 	var errs []error
 	if b.attach != nil {
 		_ = b.attach.Close()
 	}
-	if made {
+	if b.pidfd != nil {
+		// Dead before Podman looks, it is removed in half the time.
+		if raw, err := b.pidfd.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+		}
+	}
+	if there.container {
 		errs = append(errs, s.removeContainer(ctx, containerName(p.spec.Session)))
 	}
 	if b.pidfd != nil {
@@ -206,18 +228,12 @@ func (b *box) unmakeKeeping(ctx context.Context, made, keep bool) error {
 	if b.link != nil {
 		errs = append(errs, b.link.close(ctx))
 	}
-	var names []string
-	for _, v := range p.volumes() {
-		kept := v.use == volWorkspace || v.use == volHome
-		// A start that failed must not cost the workspace it was to resume.
-		if kept && (keep || (!made && p.spec.Resume != "")) {
-			continue
-		}
-		names = append(names, p.volumeOf(v.use))
-	}
+	names := slices.DeleteFunc(slices.Clone(there.volumes), func(name string) bool {
+		return keep && (name == p.volumeOf(volWorkspace) || name == p.volumeOf(volHome))
+	})
 	errs = append(errs, s.removeVolumes(ctx, names...))
-	if p.upper != "" && !keep && (made || p.spec.Resume == "") {
-		errs = append(errs, s.removeTree(ctx, p.upper))
+	if there.folder && !keep {
+		errs = append(errs, s.removeTree(ctx, b.engine.sessionDir(workspaceSession(p.spec))))
 	}
 	return errors.Join(errs...)
 }
@@ -232,18 +248,32 @@ func (b *box) closeDone() {
 	}
 }
 
+// removeTries bounds how often a removal is tried that Podman refuses because
+// the container is just ending: its monitor's own clean-up runs at that time.
+const removeTries = 20
+
 // removeContainer ends and removes a container, with whatever runs in it.
 func (s *service) removeContainer(ctx context.Context, name string) error {
-	call, err := s.call(ctx)
-	if err != nil {
-		return err
-	}
 	o := new(containers.RemoveOptions).WithForce(true).WithTimeout(0).WithVolumes(false).WithIgnore(true)
-	_, err = containers.Remove(call, name, o)
-	if err == nil || status(err) == http.StatusNotFound {
-		return nil
+	for try := 1; ; try++ {
+		call, err := s.call(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = containers.Remove(call, name, o)
+		if err == nil || status(err) == http.StatusNotFound {
+			return nil
+		}
+		if status(err) == 0 || try == removeTries {
+			return s.fault("removing the container", err)
+		}
+		s.log.Debug("removing again", "try", try, "err", err)
+		select {
+		case <-ctx.Done():
+			return s.fault("removing the container", err)
+		case <-time.After(time.Duration(try) * 5 * time.Millisecond):
+		}
 	}
-	return s.fault("removing the container", err)
 }
 
 // removeVolumes removes volumes at once; those that are gone are no error.

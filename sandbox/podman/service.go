@@ -21,8 +21,28 @@ import (
 	"pinfold.dev/pinfold/sandbox"
 )
 
-// serviceStart bounds the start of our own service; a cold one takes 0.2 s.
-const serviceStart = 20 * time.Second
+// serviceStart bounds the start of our own service. A cold one takes 0.2 s, but
+// it waits for whoever holds the storage: the import of a big image, say.
+const serviceStart = 2 * time.Minute
+
+// ctxMutex is a lock that a caller stops waiting for when its context ends.
+// The zero value is unlocked.
+type ctxMutex struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+func (m *ctxMutex) lock(ctx context.Context) error {
+	m.once.Do(func() { m.c = make(chan struct{}, 1) })
+	select {
+	case m.c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *ctxMutex) unlock() { <-m.c }
 
 // service is the way to Podman: a service that someone runs, or a child of
 // ours that is started when first needed and again when it died.
@@ -35,7 +55,7 @@ type service struct {
 	env     []string
 	log     *slog.Logger
 
-	mu     sync.Mutex
+	mu     ctxMutex
 	conn   context.Context // carries the bindings' connection
 	exited chan struct{}   // closed when the child ended; nil with a foreign service
 	proc   *os.Process
@@ -48,8 +68,10 @@ func (s *service) call(ctx context.Context) (context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fromContext(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.mu.lock(ctx); err != nil {
+		return nil, fromContext(err)
+	}
+	defer s.mu.unlock()
 	if s.closed {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "Start the server again.", "the engine is closed")
 	}
@@ -126,8 +148,8 @@ func (s *service) lost(err error) bool {
 	if !unreachable(err) {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	_ = s.mu.lock(context.Background())
+	defer s.mu.unlock()
 	s.drop()
 	return true
 }
@@ -239,8 +261,8 @@ func (s *service) kill() {
 
 // close ends the connection, and the service when it is ours.
 func (s *service) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	_ = s.mu.lock(context.Background())
+	defer s.mu.unlock()
 	s.closed = true
 	s.drop()
 	s.kill()

@@ -27,7 +27,7 @@ func newTestEngine(t *testing.T, change ...func(*Options)) *Engine {
 		Owner:     "t" + strings.ToLower(newToken()[:8]),
 		GuestPath: os.Getenv("PINFOLD_TEST_STANDIN"),
 		StateDir:  t.TempDir(),
-		Log:       slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		Log:       slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
 		c(&o)
@@ -40,7 +40,10 @@ func newTestEngine(t *testing.T, change ...func(*Options)) *Engine {
 
 type testWriter struct{ t *testing.T }
 
-func (w testWriter) Write(p []byte) (int, error) { w.t.Log(strings.TrimSpace(string(p))); return len(p), nil }
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
 
 func newSession() string { return "ses_" + newToken()[:12] }
 

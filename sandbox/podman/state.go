@@ -256,7 +256,7 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 	for _, v := range p.volumes() {
 		want[v.dest] = []string{"rw", "nosuid", "nodev"}
 	}
-	for _, ro := range []string{sandbox.GuestPath, "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} {
+	for _, ro := range []string{sandbox.GuestPath, "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv"} {
 		want[ro] = []string{"ro", "nosuid", "nodev"}
 	}
 	if p.link == sandbox.LinkUnix {
@@ -283,7 +283,7 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 		}
 	}
 	for _, m := range mounts {
-		if _, ok := want[m.path]; ok || m.path == "/" || m.path == "/run/.containerenv" {
+		if _, ok := want[m.path]; ok || m.path == "/" {
 			continue
 		}
 		if !slices.ContainsFunc(kernelMounts, func(k string) bool { return m.path == k || strings.HasPrefix(m.path, k+"/") }) {

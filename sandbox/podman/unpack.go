@@ -29,6 +29,7 @@ type files struct {
 	hosts   string
 	name    string
 	resolve string
+	mark    string // empty; Podman's own would be writable
 }
 
 // unpacker writes them once, named by content, into a cache folder.
@@ -72,6 +73,7 @@ func (u *unpacker) unpack() (files, error) {
 		{&f.seccomp, "seccomp.json", profile, 0o644},
 		{&f.hosts, "hosts", []byte(hostsFile), 0o644},
 		{&f.name, "hostname", []byte(nameFile), 0o644},
+		{&f.mark, "containerenv", nil, 0o644},
 		{&f.resolve, "resolv.conf", []byte(resolveFile), 0o644},
 	} {
 		if *w.path, err = cacheFile(dir, w.name, w.data, w.mode); err != nil {

@@ -1,0 +1,62 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// halfMade is how old a folder without a record must be before it is taken for
+// the rest of a start that was cut off.
+const halfMade = time.Minute
+
+// Reconcile removes what belongs to owners of whom alive says that they are
+// gone: containers in any state, volumes, link folders and sockets. Kept
+// workspaces stay, and so does everything that is not ours by name and label.
+// It is safe beside living servers and other reconcilers.
+func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) error {
+	dead := func(owner string) bool { return owner != "" && owner != e.opts.Owner && !alive(owner) }
+	f, err := e.find(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	inUse := map[string]bool{} // sessions whose volumes a living sandbox uses
+	for s, c := range f.containers {
+		if !dead(c.spec.Owner) {
+			inUse[s], inUse[workspaceSession(c.spec)] = true, true
+			continue
+		}
+		e.opts.Log.Info("removing a sandbox whose server is gone", "session", s, "owner", c.spec.Owner)
+		errs = append(errs, e.removeSession(ctx, f, s, e.kept))
+		delete(f.containers, s)
+		delete(f.volumes, s)
+	}
+	for s, vols := range f.volumes {
+		if !inUse[s] && dead(vols[0].owner) {
+			errs = append(errs, e.removeSession(ctx, f, s, e.kept))
+		}
+	}
+	for _, s := range f.folders {
+		r, ok := e.readRecord(s)
+		if inUse[s] || r.Kept || ok && !dead(r.Spec.Owner) || !ok && !older(e.sessionDir(s), halfMade) {
+			continue
+		}
+		errs = append(errs, e.service.removeTree(ctx, e.sessionDir(s)))
+	}
+	owners, err := os.ReadDir(filepath.Dir(e.dir))
+	errs = append(errs, err)
+	for _, o := range owners {
+		if dead(o.Name()) {
+			errs = append(errs, e.service.removeTree(ctx, filepath.Join(filepath.Dir(e.dir), o.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func older(path string, age time.Duration) bool {
+	st, err := os.Lstat(path)
+	return err == nil && time.Since(st.ModTime()) > age
+}
