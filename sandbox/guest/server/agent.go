@@ -24,42 +24,45 @@ var agentSlots = make(chan struct{}, 16)
 // The real and saved ids stay 0, so that the agent's processes can neither
 // signal nor trace the thread and it does not count against the agent's
 // process limit; a fork from here would inherit that, hence no starts.
-func asAgent(fn func() error) error {
+func asAgent(fn func() error) error { return asUser(sandbox.AgentUID, sandbox.AgentGID, fn) }
+
+// asUser is asAgent for a given user; sandbox.BrowserUID is the other one.
+func asUser(uid, gid int, fn func() error) error {
 	agentSlots <- struct{}{}
 	defer func() { <-agentSlots }()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := becomeAgent(); err != nil {
+	if err := become(uid, gid); err != nil {
 		return err
 	}
-	defer unbecomeAgent()
+	defer unbecome()
 	return fn()
 }
 
-// becomeAgent changes the effective ids of this thread alone, by raw system
+// become changes the effective ids of this thread alone, by raw system
 // calls: the library's would change every thread. The result is read back,
 // since a kernel that ignores the call would leave file work to root.
-func becomeAgent() error {
+func become(uid, gid int) error {
 	if ownUID != 0 {
 		return nil // a guest that is not root (tests of single parts) is the agent already
 	}
-	_, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, ^uintptr(0), sandbox.AgentGID, ^uintptr(0))
+	_, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0))
 	if e == 0 {
-		_, _, e = syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), sandbox.AgentUID, ^uintptr(0))
+		_, _, e = syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0))
 	}
-	if e == 0 && (rawID(unix.SYS_GETEUID) != sandbox.AgentUID || rawID(unix.SYS_GETEGID) != sandbox.AgentGID) {
+	if e == 0 && (rawID(unix.SYS_GETEUID) != uid || rawID(unix.SYS_GETEGID) != gid) {
 		e = unix.EPERM
 	}
 	if e != 0 {
-		unbecomeAgent()
-		return fmt.Errorf("becoming the agent: %w", e)
+		unbecome()
+		return fmt.Errorf("acting as uid %d: %w", uid, e)
 	}
 	return nil
 }
 
-// unbecomeAgent returns this thread to root. A thread that cannot return must
+// unbecome returns this thread to root. A thread that cannot return must
 // not serve anyone else.
-func unbecomeAgent() {
+func unbecome() {
 	if ownUID != 0 {
 		return
 	}

@@ -13,15 +13,26 @@ import (
 
 // startSpec is one process to start as the agent, in a tree of its own.
 type startSpec struct {
-	argv []string // argv[0] is looked up in the PATH of env unless it has a slash
-	env  []string // the whole environment
-	dir  string   // absolute
+	programs []program // the first that exists is run
+	env      []string  // the whole environment
+	dir      string    // absolute
 
 	// The child's stdio. They must not be used elsewhere: start closes them.
 	// A nil stdin is /dev/null.
 	stdin, stdout, stderr *os.File
+	keep                  bool // Kill with All leaves this tree (kernels)
 	tty                   bool // stdin is the terminal that the child shall control
 }
+
+// program is a program and its arguments. path is looked up in the PATH of the
+// child's environment unless it has a slash.
+type program struct {
+	path string
+	argv []string
+}
+
+// programOf is argv as one writes it.
+func programOf(argv []string) []program { return []program{{path: argv[0], argv: argv}} }
 
 // child is a started process and the tree below it.
 type child struct {
@@ -39,23 +50,41 @@ type child struct {
 // with deadlines.
 func agentPipe(parentReads bool) (ours, theirs *os.File, err error) {
 	var p [2]int
-	err = asAgent(func() error { return unix.Pipe2(p[:], unix.O_CLOEXEC) })
-	if err != nil {
+	if err := asAgent(func() error { return unix.Pipe2(p[:], unix.O_CLOEXEC) }); err != nil {
 		return nil, nil, err
 	}
-	return wrapPipe(p, parentReads)
+	ours, theirs = wrapPipe(p, parentReads)
+	return ours, theirs, nil
 }
 
-func wrapPipe(p [2]int, parentReads bool) (ours, theirs *os.File, err error) {
+func wrapPipe(p [2]int, parentReads bool) (ours, theirs *os.File) {
 	our, their := p[0], p[1]
 	if !parentReads {
 		our, their = p[1], p[0]
 	}
-	if err := unix.SetNonblock(our, true); err != nil {
-		_, _ = unix.Close(p[0]), unix.Close(p[1])
-		return nil, nil, err
+	_ = unix.SetNonblock(our, true) // of an own pipe: cannot fail
+	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe")
+}
+
+// devNull is the stdin of what has none.
+var devNull = func() *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return os.Stdin
 	}
-	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+	return f
+}()
+
+func rawFD(f *os.File) uintptr {
+	var fd uintptr
+	rc, err := f.SyscallConn()
+	if err == nil {
+		err = rc.Control(func(n uintptr) { fd = n })
+	}
+	if err != nil {
+		return ^uintptr(0) // the child then fails with EBADF
+	}
+	return fd
 }
 
 // reaper waits for every child of this process.
