@@ -15,7 +15,7 @@ import (
 	"pinfold.dev/pinfold/sandbox"
 )
 
-const dialTimeout = 5 * time.Second
+const forwardTimeout = 5 * time.Second
 
 // handleForward connects to a place on the sandbox's own loopback and turns the
 // stream into that connection. Unix sockets are dialled as the agent.
@@ -34,12 +34,12 @@ func handleForward(ctx context.Context, s *Server, args json.RawMessage, st *str
 		if perr != nil || !ap.Addr().IsLoopback() {
 			return nil, field("addr", "Give 127.0.0.1:PORT or [::1]:PORT.", clip(r.Addr)+" is not on the sandbox's loopback")
 		}
-		d := net.Dialer{Timeout: dialTimeout}
+		d := net.Dialer{Timeout: forwardTimeout}
 		conn, err = d.DialContext(ctx, r.Network, ap.String())
 	case "unix":
 		err = asAgent(func() error {
 			// Non-blocking from the start: connecting to a local socket does not wait.
-			d := net.Dialer{Timeout: dialTimeout}
+			d := net.Dialer{Timeout: forwardTimeout}
 			c, derr := d.DialContext(ctx, "unix", r.Addr)
 			conn = c
 			return derr
