@@ -18,7 +18,7 @@ type httpPeer struct {
 	client string
 
 	mu    sync.Mutex
-	calls map[string]*inflight
+	calls map[*inflight]string // request → its id; a client may use an id again before we know that it read the answer
 	last  time.Time
 	gone  bool
 }
@@ -65,7 +65,7 @@ func (f *front) legacy(w http.ResponseWriter, r *http.Request, env envelope, raw
 		answer(w, status, fault)
 		return
 	}
-	defer p.drop(env.key, call)
+	defer p.drop(call)
 	stop := context.AfterFunc(r.Context(), func() { o.away.Store(true) })
 	defer stop()
 	f.serve(w, r.WithContext(withOrigin(ctx, o)), env, raw)
@@ -97,7 +97,7 @@ func (f *front) mint(client string) *httpPeer {
 	if len(f.peers) >= maxHTTPPeers {
 		return nil
 	}
-	p := &httpPeer{id: rand.Text(), client: client, calls: map[string]*inflight{}, last: time.Now()}
+	p := &httpPeer{id: rand.Text(), client: client, calls: map[*inflight]string{}, last: time.Now()}
 	f.peers[p.id] = p
 	return p
 }
@@ -161,22 +161,18 @@ func (p *httpPeer) put(env envelope, call *inflight) (*rpcError, int) {
 	switch {
 	case p.gone:
 		return &rpcError{id: env.id, code: mcp.INVALID_REQUEST, msg: "this MCP session was ended"}, http.StatusNotFound
-	case p.calls[env.key] != nil:
-		return &rpcError{id: env.id, code: mcp.INVALID_REQUEST, msg: "id: a request with this id is still running"}, http.StatusBadRequest
 	case len(p.calls) >= maxParallel:
 		return &rpcError{id: env.id, code: mcp.INTERNAL_ERROR, msg: "too many requests are running in this MCP session; wait for answers"}, http.StatusTooManyRequests
 	}
-	p.calls[env.key] = call
+	p.calls[call] = env.key
 	p.last = time.Now()
 	return nil, 0
 }
 
-func (p *httpPeer) drop(key string, call *inflight) {
+func (p *httpPeer) drop(call *inflight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.calls[key] == call {
-		delete(p.calls, key)
-	}
+	delete(p.calls, call)
 	p.last = time.Now()
 }
 
@@ -184,8 +180,10 @@ func (p *httpPeer) cancel(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = time.Now()
-	if call := p.calls[key]; call != nil {
-		call.cancel(errCancelled)
+	for call, k := range p.calls {
+		if k == key {
+			call.cancel(errCancelled)
+		}
 	}
 }
 
@@ -194,7 +192,7 @@ func (p *httpPeer) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
-	for _, call := range p.calls {
+	for call := range p.calls {
 		call.cancel(errGone)
 	}
 }
