@@ -106,11 +106,8 @@ func slurp(path string) string {
 func notes() []string {
 	var l []string
 	for _, dir := range []string{sandbox.WorkspaceDir, sandbox.SessionDir, sandbox.HomeDir} {
-		err := asAgent(func() error { return unix.Access(dir, unix.W_OK|unix.X_OK) })
-		if ownUID == 0 && err == nil {
-			// access judges by the real ids; a write is the sure test.
-			err = asAgent(func() error { return unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
-		}
+		// By the effective ids: the real ones of this thread stay root's.
+		err := asAgent(func() error { return unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 		if err != nil {
 			l = append(l, dir+" is not writable for commands: "+err.Error())
 		}

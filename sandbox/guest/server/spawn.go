@@ -101,7 +101,7 @@ func (a *forkArgs) fork() (int, syscall.Errno) {
 //go:norace
 //go:nocheckptr
 func (a *forkArgs) vfork() (pid, errno uintptr) {
-	var e syscall.Errno
+	var e, found syscall.Errno
 	var i int
 	runtimeBeforeFork()
 	pid, errno = rawVfork(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD)|syscall.CLONE_VFORK|syscall.CLONE_VM, 0, 0)
@@ -161,17 +161,20 @@ func (a *forkArgs) vfork() (pid, errno uintptr) {
 	a.stage = stageExec
 	for i = 0; i < len(a.try); i++ {
 		_, _, e = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(a.try[i].path)), uintptr(unsafe.Pointer(a.try[i].argv)), uintptr(unsafe.Pointer(a.envv)))
-		if e == syscall.EACCES || (a.errno == 0 && (e == syscall.ENOENT || e == syscall.ENOTDIR)) {
-			a.errno = uintptr(e) // what a shell would tell: a file that may not be run goes before none
-		}
 		if e != syscall.ENOENT && e != syscall.ENOTDIR && e != syscall.EACCES {
 			goto fail
 		}
+		if e == syscall.EACCES {
+			found = e // as a shell tells it: a file that may not be run goes before none
+		}
 	}
-	goto exit
+	e = syscall.ENOENT
+	if found != 0 {
+		e = found
+	}
 fail:
+	// Only here: a child that became its program leaves no trace.
 	a.errno = uintptr(e)
-exit:
 	for {
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 127, 0, 0)
 	}
