@@ -82,7 +82,7 @@ func explain(err error) (what, next string) {
 	}
 	if errors.As(err, &t) {
 		_, _, message, hint, _, _ := t.Typed()
-		return sentence(message), hint
+		return sentence(message), forPeople(hint)
 	}
 	var y yaml.Error
 	if errors.As(err, &y) {
@@ -108,6 +108,14 @@ func explain(err error) (what, next string) {
 		return sentence(err.Error()), "Run 'pinfold doctor' to see what this machine lacks."
 	}
 	return sentence(err.Error()), "Run 'pinfold doctor' to see what this machine lacks."
+}
+
+// forPeople turns a hint that speaks to a model into one for its user.
+func forPeople(hint string) string {
+	if rest, ok := strings.CutPrefix(hint, "Ask the user to "); ok && rest != "" {
+		return strings.ToUpper(rest[:1]) + rest[1:]
+	}
+	return hint
 }
 
 // sentence gives a text a capital-free, closed form.

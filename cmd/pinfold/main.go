@@ -22,13 +22,17 @@ func main() {
 	if err := becomePlainUser(); err != nil {
 		what, next := explain(err)
 		fmt.Fprintf(os.Stderr, "pinfold: %s\n%s\n", what, next)
-		os.Exit(1)
+		os.Exit(exitFailure)
 	}
+	os.Exit(process())
+}
+
+// process is the program in its own process: environment, signals, streams.
+func process() int {
 	deriveEnvironment()
 	ctx, stop := signals(context.Background())
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	defer stop()
+	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 
 // run is the whole program but for the process's own state; it returns the

@@ -116,7 +116,7 @@ func postureLines(i sandbox.Info, spec sandbox.Spec) []string {
 		add("programs: a layer of the session's own, gone with it")
 	}
 	add("network: %s but loopback; nothing leaves", orDefault(p.Network, "none"))
-	add("credentials: none enter; commands see a fresh environment, no socket, key or variable of yours" + overlayWarning(spec))
+	add("credentials: none enter; commands see a fresh environment, no socket, key or variable of yours%s", overlayWarning(spec))
 	if len(p.Degraded) > 0 {
 		add("limits: not all hold here: %s", strings.Join(p.Degraded, "; "))
 	} else {
