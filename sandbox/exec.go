@@ -18,6 +18,9 @@ type ExecRequest struct {
 	Background bool              `json:"background,omitempty"` // answer as soon as it runs; the tree outlives the call
 	MaxOutput  int               `json:"max_output,omitempty"` // characters of stdout and of stderr in the answer
 	ProgressMS int64             `json:"progress_ms,omitempty"`
+	// Lossless has the command wait for whoever follows its streams, so that not
+	// a byte is dropped. Nobody following holds it up for good.
+	Lossless bool `json:"lossless,omitempty"`
 }
 
 // TermSize is a terminal's size in cells.
@@ -100,6 +103,22 @@ type OutputResult struct {
 	More     bool   `json:"more,omitempty"`    // Next < Total
 	Matched  *bool  `json:"matched,omitempty"` // when Match was given
 	Waiting  string `json:"waiting_for_input,omitempty"`
+}
+
+// FollowRequest asks for all bytes of one stream as they come: "stdout", which
+// is the terminal's too, or "stderr".
+type FollowRequest struct {
+	Process string `json:"process"`
+	Stream  string `json:"stream"`
+}
+
+// FollowResult says how a followed process ended.
+type FollowResult struct {
+	Status   Status `json:"status"`
+	ExitCode *int   `json:"exit_code,omitempty"`
+	Signal   string `json:"signal,omitempty"`
+	Bytes    int64  `json:"bytes"`
+	Dropped  int64  `json:"dropped,omitempty"` // never with Lossless
 }
 
 // InputRequest types into a process.

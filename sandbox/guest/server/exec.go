@@ -55,7 +55,7 @@ func (s *Server) run(r sandbox.ExecRequest) (*process, error) {
 		return nil, err
 	}
 	p := &process{command: commandText(r), started: time.Now(), background: r.Background,
-		status: sandbox.Running, tty: r.TTY != nil, eof: make(chan struct{}), ended: make(chan struct{})}
+		status: sandbox.Running, tty: r.TTY != nil, lossless: r.Lossless, eof: make(chan struct{}), ended: make(chan struct{})}
 	stdin, err := p.connect(&spec, r)
 	if err != nil {
 		return nil, ioError(err)

@@ -34,6 +34,7 @@ type process struct {
 	child      *child
 	stdin      *os.File // open stdin, or the terminal's master; nil when closed
 	tty        bool
+	lossless   bool // the streams wait for their follower
 	readers    []*os.File
 	eof        chan struct{} // closed once every reader ended
 	ended      chan struct{} // closed once the leader ended and its output is in
@@ -42,6 +43,8 @@ type process struct {
 	out      output
 	cursor   [3]int64 // where the last read of stdout, stderr, both ended
 	wake     chan struct{}
+	taken    [2]int64      // how far each stream was followed
+	room     chan struct{} // closed when a follower took something
 	lastOut  time.Time
 	why      sandbox.Status // set before we end it
 	status   sandbox.Status
@@ -222,6 +225,9 @@ func (p *process) read(f *os.File, stream uint8, left *sync.WaitGroup) {
 		n, err := f.Read(*b)
 		if n > 0 {
 			p.write(stream, (*b)[:n])
+			if p.lossless {
+				p.throttle(stream)
+			}
 		}
 		// A terminal ends with EIO once no one has its other side.
 		if err != nil {
@@ -242,7 +248,9 @@ func (p *process) write(stream uint8, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.out.write(stream, b)
-	p.spillLocked(stream, b)
+	if !p.lossless { // its follower has it all
+		p.spillLocked(stream, b)
+	}
 	p.lastOut = time.Now()
 	p.wakeLocked()
 }

@@ -40,6 +40,7 @@ func coreHandlers() map[string]handler {
 	return map[string]handler{
 		"exec":     handleExec,
 		"output":   handleOutput,
+		"follow":   handleFollow,
 		"input":    handleInput,
 		"kill":     handleKill,
 		"kill_uid": handleKillUID,
