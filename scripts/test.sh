@@ -114,6 +114,8 @@ step typescript-client typescript
 if [ -x bin/pinfold ] && cp bin/pinfold "$stage/pinfold" && chmod 0755 "$stage/pinfold"; then
 	export PINFOLD_BIN=$stage/pinfold PINFOLD_TYPESCRIPT=$stage/typescript
 	step image as_user "$stage" ./pinfold image build
+	cp scripts/mini-image.sh "$stage/" && chmod 0755 "$stage/mini-image.sh"
+	step mini-image as_user "$stage" ./mini-image.sh
 	if [ "$only" = all ]; then
 		for dir in $(tagged podman); do
 			name=podman-${dir//\//-}

@@ -19,10 +19,11 @@ import (
 // own packages cannot make one. The base comes from wherever the user's Podman
 // fetches images.
 func (b *imageStore) fromBase(ctx context.Context, recipe sandbox.Recipe, p *progress) error {
-	dir, err := buildDir()
+	dir, release, err := buildDir()
 	if err != nil {
 		return err
 	}
+	defer release()
 	defer b.removeDir(dir)
 	if err := writeContext(dir, recipe); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/containers/podman/v5/pkg/bindings/containers"
 	"github.com/containers/podman/v5/pkg/bindings/images"
 	"github.com/containers/podman/v5/pkg/specgen"
+	"golang.org/x/sys/unix"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -107,7 +108,7 @@ func (b *imageStore) make(ctx context.Context, recipe sandbox.Recipe, p *progres
 		e.Reason = "no_base"
 		return e
 	}
-	program, err := mmdebstrapPath()
+	program, err := mmdebstrapPath(searchPath())
 	if err != nil {
 		return err
 	}
@@ -115,10 +116,11 @@ func (b *imageStore) make(ctx context.Context, recipe sandbox.Recipe, p *progres
 	if err != nil {
 		return err
 	}
-	dir, err := buildDir()
+	dir, unlock, err := buildDir()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	defer b.removeDir(dir)
 	return b.importFrom(ctx, recipe, p, &mmdebstrap{
 		program: program, sources: sources, release: release, recipe: recipe, dir: dir, options: aptOptions(ctx),
@@ -202,30 +204,53 @@ func (b *imageStore) digest(ctx context.Context, ref string) (string, error) {
 	return string(img.Digest), nil
 }
 
-// buildPrefix begins the names of build folders; the lock guarantees that any
-// such folder of ours is a leftover when a build begins.
+// buildPrefix begins the names of this user's build folders.
 func buildPrefix() string { return fmt.Sprintf("pinfold-build-%d-", os.Getuid()) }
 
-// buildDir makes a folder that the mapped root of mmdebstrap can pass through.
-// Not below the home, which is usually closed to it, and not in /tmp, which is
-// memory on newer systems.
-func buildDir() (string, error) {
-	dir, err := os.MkdirTemp("/var/tmp", buildPrefix())
-	if err != nil {
-		return "", fmt.Errorf("making the build folder: %w", err)
+// buildDir makes a folder that the mapped root of mmdebstrap can pass through,
+// and holds a lock on it until it is released: that marks it as in use, whatever
+// cache folder its builder has. Not below the home, which is usually closed to
+// the mapped root, and not in /tmp, which is memory on newer systems.
+func buildDir() (dir string, release func(), err error) {
+	for range 3 {
+		dir, err = os.MkdirTemp("/var/tmp", buildPrefix())
+		if err != nil {
+			return "", nil, fmt.Errorf("making the build folder: %w", err)
+		}
+		if err = os.Chmod(dir, 0o711); err != nil {
+			continue
+		}
+		var unlock func()
+		if unlock, err = lockDir(dir); err != nil {
+			continue // another build took it for a leftover
+		}
+		if exists(dir) {
+			return dir, unlock, nil
+		}
+		unlock()
 	}
-	return dir, os.Chmod(dir, 0o711)
+	return "", nil, fmt.Errorf("making the build folder: %w", err)
+}
+
+// lockDir locks a folder for this process, without waiting.
+func lockDir(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
 }
 
 // removeDir removes a build folder. What mmdebstrap left there when it was
 // killed belongs to subordinate ids, which only a user namespace can remove.
 func (b *imageStore) removeDir(dir string) {
-	if os.RemoveAll(dir) == nil || b.s.podman == "" {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := b.s.run(ctx, "unshare", "rm", "-rf", "--one-file-system", "--", dir); err != nil {
+	if err := b.s.removeTree(ctx, dir); err != nil {
 		b.s.log.Warn("build folder left", "path", dir, "error", err)
 	}
 }
@@ -234,8 +259,13 @@ func (b *imageStore) removeDir(dir string) {
 func (b *imageStore) sweep(ctx context.Context) {
 	dirs, _ := filepath.Glob(filepath.Join("/var/tmp", buildPrefix()+"*")) // the pattern is well formed
 	for _, dir := range dirs {
-		if st, err := os.Lstat(dir); err == nil && st.IsDir() && ownerOf(st) == os.Getuid() && ctx.Err() == nil {
+		st, err := os.Lstat(dir)
+		if err != nil || !st.IsDir() || ownerOf(st) != os.Getuid() || ctx.Err() != nil {
+			continue
+		}
+		if unlock, err := lockDir(dir); err == nil {
 			b.removeDir(dir)
+			unlock()
 		}
 	}
 }

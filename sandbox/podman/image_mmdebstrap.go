@@ -49,8 +49,8 @@ type mmdebstrap struct {
 }
 
 // mmdebstrapPath finds the program, or says what to install.
-func mmdebstrapPath() (string, error) {
-	for _, dir := range filepath.SplitList(searchPath()) {
+func mmdebstrapPath(path string) (string, error) {
+	for _, dir := range filepath.SplitList(path) {
 		p := filepath.Join(dir, "mmdebstrap")
 		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return p, nil
