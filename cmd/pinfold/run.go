@@ -150,7 +150,7 @@ func (a *app) runIn(ctx context.Context, e *podman.Engine, spec sandbox.Spec, o 
 
 // exec runs the command and passes its streams on until it has ended.
 func (a *app) exec(ctx context.Context, client *guest.Client, o runOptions, argv []string) error {
-	req := sandbox.ExecRequest{Argv: argv, OpenStdin: true, Background: true}
+	req := sandbox.ExecRequest{Argv: argv, OpenStdin: true, Background: true, Lossless: true}
 	var t *terminal
 	if o.tty {
 		var err error

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"pinfold.dev/pinfold/sandbox"
 	"pinfold.dev/pinfold/sandbox/guest"
@@ -19,10 +21,6 @@ type streams struct {
 	terminal *terminal
 }
 
-// pollWait is how long one read waits for output; the answer comes as soon as
-// there is some.
-const pollWait = 20_000
-
 // pass returns once the command has ended and all its output was written.
 func (s *streams) pass(ctx context.Context) (outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -32,37 +30,42 @@ func (s *streams) pass(ctx context.Context) (outcome, error) {
 	go s.terminal.watchSize(ctx, func(size sandbox.TermSize) {
 		_, _ = s.client.Input(ctx, sandbox.InputRequest{Process: s.process, Resize: &size})
 	})
-	if s.tty {
-		return s.pump(ctx, "stdout", s.app.stdout)
+	var g errgroup.Group
+	if !s.tty {
+		g.Go(func() error {
+			_, err := s.follow(ctx, cancel, "stderr", s.app.stderr)
+			return err
+		})
 	}
-	var wg sync.WaitGroup
-	var errs error
-	wg.Go(func() { _, errs = s.pump(ctx, "stderr", s.app.stderr) })
-	out, err := s.pump(ctx, "stdout", s.app.stdout)
-	wg.Wait()
-	return out, errors.Join(err, errs)
+	var out outcome
+	g.Go(func() (err error) {
+		out, err = s.follow(ctx, cancel, "stdout", s.app.stdout)
+		return err
+	})
+	return out, g.Wait()
 }
 
-// pump copies one stream until the command has ended.
-func (s *streams) pump(ctx context.Context, stream string, w io.Writer) (outcome, error) {
-	var next int64
-	for {
-		r, err := s.client.Output(ctx, sandbox.OutputRequest{Process: s.process, Stream: stream, Since: &next, WaitMS: pollWait, MaxOutput: 256 << 10})
-		if err != nil {
-			return outcome{}, err
+// follow copies one stream until the command has ended. When our reader goes
+// away the other stream is given up too.
+func (s *streams) follow(ctx context.Context, giveUp func(), stream string, w io.Writer) (outcome, error) {
+	r, err := s.client.Follow(ctx, sandbox.FollowRequest{Process: s.process, Stream: stream}, w)
+	if err != nil {
+		giveUp()
+		var typed *sandbox.Error
+		if !errors.As(err, &typed) && ctx.Err() == nil {
+			err = outputGone(err)
 		}
-		if _, err := io.WriteString(w, r.Text); err != nil {
-			return outcome{}, outputGone(err)
-		}
-		next = r.Next
-		if r.Status != sandbox.Running && !r.More {
-			return outcome{exit: r.ExitCode, signal: r.Signal}, nil
-		}
+		return outcome{}, err
 	}
+	return outcome{exit: r.ExitCode, signal: r.Signal}, nil
 }
 
-// outputGone is the error of a reader of ours that went away.
+// outputGone is the error of a reader of ours that went away. As in any pipe
+// (run … | head) that is no fault to speak of.
 func outputGone(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return exitCode(exitSignal + int(syscall.SIGPIPE))
+	}
 	return &failure{what: "the output can no longer be written: " + err.Error(), next: "The command was ended.", code: exitRunFailed, cause: err}
 }
 

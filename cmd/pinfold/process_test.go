@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+// program is a running pinfold, a process of its own.
+type program struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	pipe   *os.File
+	stderr *lockedBuffer
+	gone   chan struct{}
+	rc     int
+}
+
+// start runs the program with the test's environment, or with env alone.
+func start(t *testing.T, env []string, args ...string) *program {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(env, asPinfold+"=1")
+	if env == nil {
+		cmd.Env = append(os.Environ(), asPinfold+"=1")
+	}
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *program {
+	t.Helper()
+	p := &program{cmd: cmd, stderr: &lockedBuffer{}, gone: make(chan struct{})}
+	var err error
+	p.in, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = w, p.stderr
+	require.NoError(t, cmd.Start())
+	w.Close()
+	p.pipe, p.out = r, bufio.NewReader(r)
+	go func() {
+		_ = cmd.Wait()
+		p.rc = cmd.ProcessState.ExitCode()
+		close(p.gone)
+	}()
+	t.Cleanup(func() {
+		p.in.Close()
+		select {
+		case <-p.gone:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			<-p.gone
+			t.Error("the program did not end")
+		}
+		r.Close()
+		if t.Failed() {
+			t.Logf("stderr:\n%s", p.stderr)
+		}
+	})
+	return p
+}
+
+// say sends one line and returns the answer's line.
+func (p *program) say(t *testing.T, line string) map[string]any {
+	t.Helper()
+	_, err := io.WriteString(p.in, line+"\n")
+	require.NoError(t, err)
+	answer, err := p.out.ReadBytes('\n')
+	require.NoError(t, err)
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(answer, &m), "stdout carries protocol only: %q", answer)
+	return m
+}
+
+// ended waits for the program's end and requires that it came in time.
+func (p *program) ended(t *testing.T, most time.Duration) int {
+	t.Helper()
+	begun := time.Now()
+	select {
+	case <-p.gone:
+	case <-time.After(patience):
+		require.Fail(t, "the program did not end")
+	}
+	assert.Less(t, time.Since(begun), most)
+	return p.rc
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+const (
+	initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+	listTools  = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+)
+
+// folders of living servers under the test's runtime folder.
+func serverFolders(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "pinfold", "srv-*"))
+	require.NoError(t, err)
+	return found
+}
+
+// stuckPodman has the program find a Podman and runtimes that never answer.
+func stuckPodman(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"podman", "runc", "crun", "runsc"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestInitializeAndListAnswerAtOnce(t *testing.T) {
+	home(t)
+	begun := time.Now()
+	p := start(t, nil, "serve", "--log-level", "debug")
+	answer := p.say(t, initialize)
+	took := time.Since(begun)
+	assert.Equal(t, "pinfold", answer["result"].(map[string]any)["serverInfo"].(map[string]any)["name"])
+	list := p.say(t, listTools)
+	assert.NotEmpty(t, list["result"].(map[string]any)["tools"])
+	// 100 ms on an idle machine; others share this one.
+	assert.Less(t, took, time.Second)
+	t.Logf("from start to the answer of initialize: %s", took)
+}
+
+func TestListingToolsTouchesNoEngine(t *testing.T) {
+	home(t)
+	stuckPodman(t)
+	begun := time.Now()
+	p := start(t, nil, "serve")
+	p.say(t, initialize)
+	assert.NotEmpty(t, p.say(t, listTools)["result"].(map[string]any)["tools"])
+	assert.Less(t, time.Since(begun), time.Second)
+	require.NoError(t, p.in.Close())
+	p.ended(t, lastWish+500*time.Millisecond)
+}
+
+func TestTheEndOfStdinEndsTheServer(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve")
+	p.say(t, initialize)
+	require.Len(t, serverFolders(t), 1)
+	require.NoError(t, p.in.Close())
+	assert.Zero(t, p.ended(t, 3*time.Second))
+	assert.Empty(t, serverFolders(t), "nothing is left")
+}
+
+func TestPipedInputGetsItsAnswers(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve")
+	_, err := io.WriteString(p.in, initialize+"\n"+listTools+"\n")
+	require.NoError(t, err)
+	require.NoError(t, p.in.Close())
+	all, err := io.ReadAll(p.out)
+	require.NoError(t, err)
+	assert.Equal(t, 2, bytes.Count(all, []byte("\n")))
+	assert.Zero(t, p.ended(t, 3*time.Second))
+}
+
+func TestABrokenStdoutEndsTheServer(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve")
+	p.say(t, initialize)
+	require.NoError(t, p.pipe.Close())
+	p.ended(t, 3*time.Second)
+	assert.Empty(t, serverFolders(t))
+}
+
+func TestTheParentsDeathEndsTheServer(t *testing.T) {
+	home(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	fifo := filepath.Join(t.TempDir(), "in")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	// The shell is the host that dies; its server's stdin stays open in this process.
+	cmd := exec.Command("sh", "-c", `"$0" serve < "$1" & echo "$!" >&2; wait`, exe, fifo)
+	cmd.Env = append(os.Environ(), asPinfold+"=1")
+	host := startCommand(t, cmd)
+	in, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer in.Close()
+	_, err = io.WriteString(in, initialize+"\n")
+	require.NoError(t, err)
+	_, err = host.out.ReadBytes('\n')
+	require.NoError(t, err)
+	require.Len(t, serverFolders(t), 1)
+
+	require.NoError(t, host.cmd.Process.Kill())
+	require.Eventually(t, func() bool { return len(serverFolders(t)) == 0 }, 3*time.Second, 10*time.Millisecond)
+	assert.Contains(t, host.stderr.String(), errParentGone.Error())
+}
+
+func TestASignalEndsTheServerInOrder(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			home(t)
+			p := start(t, nil, "serve")
+			p.say(t, initialize)
+			require.NoError(t, p.cmd.Process.Signal(sig))
+			assert.Zero(t, p.ended(t, 3*time.Second))
+			assert.Empty(t, serverFolders(t))
+		})
+	}
+}
+
+func TestAKilledServersFolderIsSweptByTheNext(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve")
+	p.say(t, initialize)
+	first := serverFolders(t)
+	require.Len(t, first, 1)
+	require.NoError(t, p.cmd.Process.Kill())
+	p.ended(t, patience)
+	require.DirExists(t, first[0])
+
+	next := start(t, nil, "serve")
+	next.say(t, initialize)
+	require.Eventually(t, func() bool { _, err := os.Stat(first[0]); return os.IsNotExist(err) }, patience, 10*time.Millisecond)
+	assert.Len(t, serverFolders(t), 1, "and its own stays")
+}
+
+func TestStdoutCarriesProtocolOnly(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve", "--log-level", "debug")
+	for range 50 {
+		p.say(t, listTools)
+	}
+	require.NoError(t, p.in.Close())
+	rest, err := io.ReadAll(p.out)
+	require.NoError(t, err)
+	assert.Empty(t, rest)
+	assert.Contains(t, p.stderr.String(), "server starts")
+}
+
+func TestWorksWithAlmostNoEnvironment(t *testing.T) {
+	dir := home(t)
+	p := start(t, []string{"HOME=" + dir, "PATH=/nowhere"}, "serve")
+	p.say(t, initialize)
+	assert.NotEmpty(t, p.say(t, listTools)["result"])
+	require.NoError(t, p.in.Close())
+	assert.Zero(t, p.ended(t, 3*time.Second))
+}
+
+func TestBadSettingsStartNothing(t *testing.T) {
+	dir := home(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "config/pinfold"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config/pinfold/config.yaml"), []byte("tools: core\nhttpp: x\n"), 0o600))
+	p := start(t, nil, "serve")
+	assert.Equal(t, exitFailure, p.ended(t, patience))
+	assert.Contains(t, p.stderr.String(), "config.yaml: [2:1] unknown key \"httpp\"")
+	assert.Contains(t, p.stderr.String(), ">  2 | httpp: x", "the library's snippet, untouched")
+	assert.Empty(t, serverFolders(t))
+}
+
+func TestHTTPNeedsItsToken(t *testing.T) {
+	home(t)
+	p := start(t, nil, "serve", "--http", "127.0.0.1:0")
+	var base, path string
+	require.Eventually(t, func() bool {
+		base = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`).FindString(p.stderr.String())
+		path = regexp.MustCompile(`/\S+/token\b`).FindString(p.stderr.String())
+		return base != "" && path != ""
+	}, patience, 10*time.Millisecond)
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+	token, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.NotContains(t, p.stderr.String(), strings.TrimSpace(string(token)), "stderr ends up in logs")
+
+	status := func(auth string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base, strings.NewReader(initialize))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if auth != "" {
+			r.Header.Set("Authorization", auth)
+		}
+		a, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer a.Body.Close()
+		_, _ = io.Copy(io.Discard, a.Body)
+		return a.StatusCode
+	}
+	assert.Equal(t, http.StatusUnauthorized, status(""))
+	assert.Equal(t, http.StatusUnauthorized, status("Bearer wrong"))
+	assert.Equal(t, http.StatusOK, status("Bearer "+strings.TrimSpace(string(token))))
+
+	require.NoError(t, p.in.Close(), "HTTP servers do not hang on stdin")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Zero(t, p.ended(t, 10*time.Second))
+	assert.NoFileExists(t, path)
+}
+
+func TestTheLogFileGetsEachLineToo(t *testing.T) {
+	dir := home(t)
+	file := filepath.Join(dir, "logs", "pinfold.log")
+	p := start(t, nil, "serve", "--log-file", file)
+	p.say(t, initialize)
+	require.NoError(t, p.in.Close())
+	p.ended(t, 3*time.Second)
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+	assert.Contains(t, string(data), `"msg":"server starts"`)
+	st, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+}
