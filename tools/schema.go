@@ -16,7 +16,7 @@ import (
 // inputSchema derives a closed object from In and adds the session argument.
 func inputSchema[In any]() *jsonschema.Schema {
 	s := derive(reflect.TypeFor[In](), true)
-	s.Properties["session"] = &jsonschema.Schema{Type: "string", Description: "Session handle; default: this client's own."}
+	s.Properties["session"] = &jsonschema.Schema{Type: "string", Description: "Default: your own."}
 	s.PropertyOrder = nil
 	return s
 }
@@ -35,6 +35,7 @@ func outputSchema[Out any]() *jsonschema.Schema {
 func derive(t reflect.Type, input bool) *jsonschema.Schema {
 	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {},
+		reflect.TypeFor[command]():         commandSchema(),
 	}})
 	if err != nil {
 		panic(fmt.Sprintf("schema of %v: %v", t, err)) // a fault of a declaration; every test that lists the tools shows it
@@ -68,6 +69,7 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 	case reflect.Slice, reflect.Array:
 		if s.Items != nil {
 			refine(s.Items, t.Elem(), input)
+			opaque(s.Items, input)
 		}
 	case reflect.Map:
 		if s.AdditionalProperties != nil {
@@ -84,11 +86,20 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 				continue
 			}
 			refine(p, f.Type, input)
+			opaque(p, input)
 			if input {
 				p.Description = f.Tag.Get("doc")
 			}
 			tag(p, f)
 		}
+	}
+}
+
+// opaque leaves of an object within an output that it is one: every client pays
+// for the schema in every conversation, and a result shows its own fields.
+func opaque(s *jsonschema.Schema, input bool) {
+	if !input {
+		s.Properties = nil
 	}
 }
 
