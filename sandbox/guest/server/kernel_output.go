@@ -280,18 +280,22 @@ func (r *run) oversize(m kernelMessage) {
 		}
 		_, head, _ = strings.Cut(head, `"text": "`)
 		_, end, _ = strings.Cut(end, `\n`)
-		o.text.add(unquoted(head[:max(0, strings.LastIndexByte(head, '\\'))]) + "\n" + o.Text + "\n" + unquoted(strings.TrimSuffix(end, `"}`)))
+		o.text.add(unquoted(head) + "\n" + o.Text + "\n" + unquoted(strings.TrimSuffix(end, `"}`)))
 	}
 	r.add(o)
 }
 
-// unquoted reads the inside of a JSON string, or gives nothing.
+// unquoted reads the inside of a JSON string that may be cut within an escape,
+// or gives nothing.
 func unquoted(s string) string {
-	var out string
-	if json.Unmarshal([]byte(`"`+s+`"`), &out) != nil {
-		return ""
+	for range 12 { // an escape has at most twelve characters
+		var out string
+		if json.Unmarshal([]byte(`"`+s+`"`), &out) == nil {
+			return out
+		}
+		s = s[:max(0, len(s)-1)]
 	}
-	return out
+	return ""
 }
 
 func lastLineOf(text string) string {
