@@ -74,7 +74,7 @@ func ParsePackages(text string) ([]Package, error) {
 		} else if len(fields) > 1 {
 			return nil, fmt.Errorf("package list, line %d: want a name and at most one @distribution, got %q", n+1, line)
 		}
-		if strings.Trim(p.Name, "abcdefghijklmnopqrstuvwxyz0123456789.+-") != "" {
+		if strings.HasPrefix(p.Name, "-") || strings.Trim(p.Name, "abcdefghijklmnopqrstuvwxyz0123456789.+-") != "" {
 			return nil, fmt.Errorf("package list, line %d: %q is no package name", n+1, p.Name)
 		}
 		list = append(list, p)
