@@ -178,6 +178,9 @@ func (g fakeGuest) Exec(ctx context.Context, r sandbox.ExecRequest, progress fun
 		return sandbox.ExecResult{}, err
 	}
 	argv := r.Argv
+	if r.Command == "" && len(argv) == 0 {
+		return sandbox.ExecResult{}, sandbox.Errorf(sandbox.InvalidArgument, "Give one.", "command: is empty")
+	}
 	if r.Command != "" {
 		argv = []string{"/bin/sh", "-c", r.Command}
 	}

@@ -15,6 +15,9 @@ import (
 // keepIfChanged keeps the workspace only when something was written to it.
 const keepIfChanged sandbox.Keep = "if_changed"
 
+// errEnded is the cause when a session was ended by another beside.
+var errEnded = errors.New("ended before")
+
 // drainCalls bounds how long the end of a session waits for its calls.
 const drainCalls = 2 * time.Second
 
@@ -198,7 +201,9 @@ func (s *Server) end(ctx context.Context, ses *session, keep sandbox.Keep, why, 
 		ses.mu.Unlock()
 		select {
 		case <-ended:
-			return tools.SessionClosed{}, sandbox.Errorf(sandbox.NotFound, "There is nothing to do.", "session %s is closed", ses.id)
+			e := sandbox.Errorf(sandbox.NotFound, "There is nothing to do.", "session %s is closed", ses.id)
+			e.Cause = errEnded
+			return tools.SessionClosed{}, e
 		case <-ctx.Done():
 			return tools.SessionClosed{}, ctx.Err()
 		}

@@ -28,7 +28,7 @@ const (
 func (c *call) render(out outcome) *mcp.CallToolResult {
 	typed := tools.AsError(out.err, c.id)
 	text := out.result.Text
-	structured, has := members2(out.result.Structured)
+	structured, has := object(out.result.Structured)
 	if typed != nil {
 		if !has {
 			text = ""
@@ -60,9 +60,9 @@ func (c *call) render(out outcome) *mcp.CallToolResult {
 		Content: append([]mcp.Content{mcp.NewTextContent(text)}, content...)}
 }
 
-// members2 is the JSON of an output as an object. has is false for what a
+// object is the JSON of an output as an object. has is false for what a
 // failed handler left at its zero value.
-func members2(v any) (m map[string]json.RawMessage, has bool) {
+func object(v any) (m map[string]json.RawMessage, has bool) {
 	m = map[string]json.RawMessage{}
 	if v == nil || reflect.ValueOf(v).IsZero() {
 		return m, false
@@ -70,6 +70,11 @@ func members2(v any) (m map[string]json.RawMessage, has bool) {
 	b, err := json.Marshal(v)
 	if err != nil || json.Unmarshal(b, &m) != nil {
 		return map[string]json.RawMessage{}, false
+	}
+	for k, v := range m {
+		if string(v) == "null" { // a list that a failed handler did not come to; no schema takes it
+			delete(m, k)
+		}
 	}
 	return m, true
 }

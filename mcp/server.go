@@ -152,7 +152,11 @@ func (s *Server) Close(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, ses := range all {
-		wg.Go(func() { _, errs[i] = s.end(ctx, ses, keepIfChanged, "the server ends", "") })
+		wg.Go(func() {
+			if _, err := s.end(ctx, ses, keepIfChanged, "the server ends", ""); !errors.Is(err, errEnded) {
+				errs[i] = err
+			}
+		})
 	}
 	wg.Wait()
 	s.stop()

@@ -78,7 +78,7 @@ func (w *walker) value(s *jsonschema.Schema, at string, depth int) (any, error) 
 		if len(s.Enum) > 0 && !slices.Contains(s.Enum, any(t)) {
 			return nil, invalid(name(at), "Use one of them.", fmt.Sprintf("%q is none of %s", clip(t), list(s.Enum)))
 		}
-		if strings.ContainsRune(t, 0) && s.Type == "string" {
+		if strings.ContainsRune(t, 0) && (s.Type == "string" || len(s.AnyOf) > 0) {
 			return nil, invalid(name(at), "Take the NUL out.", "holds a NUL byte")
 		}
 		return t, nil
