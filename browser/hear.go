@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/inspector"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -57,6 +58,12 @@ func (t *Tab) hear(ev any) {
 		if ev.FrameID == t.main && !strings.Contains(strings.ToLower(string(ev.NavigationType)), "samedocument") {
 			t.starts++
 		}
+	case *page.EventFrameStoppedLoading:
+		if ev.FrameID == t.main {
+			t.stops++
+		}
+	case *input.EventDragIntercepted:
+		t.dragged = ev.Data
 	case *page.EventFrameAttached:
 		if len(t.frames) < maxFrameIDs {
 			t.frames[ev.FrameID] = true

@@ -1,8 +1,12 @@
 package browser
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
+	"time"
 )
 
 // quad is four corners in viewport coordinates of the main page.
@@ -17,15 +21,24 @@ func (q quad) bounds() rect {
 	return rect{x0, y0, x1 - x0, y1 - y0}
 }
 
+func (r rect) String() string { return fmt.Sprintf("%.0f,%.0f %.0fx%.0f", r.x, r.y, r.w, r.h) }
+
+// clip is the part of r inside of o.
+func (r rect) clip(o rect) rect {
+	x0, y0 := math.Max(r.x, o.x), math.Max(r.y, o.y)
+	x1, y1 := math.Min(r.x+r.w, o.x+o.w), math.Min(r.y+r.h, o.y+o.h)
+	return rect{x0, y0, math.Max(0, x1-x0), math.Max(0, y1-y0)}
+}
+
 // quads asks for the boxes of a node in viewport coordinates of the main page,
-// also for nodes in frames.
+// also for nodes in frames. A node without a box has none.
 func (o *op) quads(backend int64) ([]quad, error) {
 	var res struct {
 		Quads [][]float64 `json:"quads"`
 	}
 	if err := o.call("DOM.getContentQuads", map[string]any{"backendNodeId": backend}, &res); err != nil {
 		if isReason(err, "protocol") {
-			return nil, nil // no box
+			return nil, nil
 		}
 		return nil, err
 	}
@@ -69,4 +82,357 @@ func (o *op) scrollTo(h *hit) error {
 	return err
 }
 
-func (r rect) String() string { return fmt.Sprintf("%.0f,%.0f %.0fx%.0f", r.x, r.y, r.w, r.h) }
+// aim is a point that was checked: a press there reaches the target.
+type aim struct {
+	x, y float64
+	note string
+}
+
+const (
+	// patience is how long a target may stay covered, moving or disabled when
+	// the call names no time of its own: an agent is better off knowing.
+	patience = 3 * time.Second
+	// motion is how long a moving target is waited for before it is taken as
+	// one that never rests.
+	motion = time.Second
+)
+
+// aimAt checks that a target can be acted on and returns a point for it. It
+// tries again until limit, then says what was in the way.
+func (o *op) aimAt(h *hit, offset []float64, force bool, limit time.Duration) (aim, error) {
+	if h.xy != nil {
+		return o.aimXY(h)
+	}
+	ctx, cancel := context.WithTimeout(o.ctx, limit)
+	defer cancel()
+	start := time.Now()
+	var last error
+	for _, wait := range []time.Duration{50, 100, 200} {
+		a, err := o.aimOnce(h, offset, force, time.Since(start) > motion)
+		if err == nil || !retryable(err) {
+			return a, err
+		}
+		last = err
+		if o.pause(ctx, wait*time.Millisecond) != nil {
+			break
+		}
+	}
+	for ctx.Err() == nil {
+		a, err := o.aimOnce(h, offset, force, time.Since(start) > motion)
+		if err == nil || !retryable(err) {
+			return a, err
+		}
+		last = err
+		_ = o.pause(ctx, 200*time.Millisecond)
+	}
+	if cause := context.Cause(o.ctx); cause != nil && typedError(cause) {
+		return aim{}, cause
+	}
+	return aim{}, o.explain(last)
+}
+
+func (o *op) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func retryable(err error) bool {
+	for _, r := range []string{"covered", "unstable", "disabled", "not_visible"} {
+		if isReason(err, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// aimXY turns a point of the page into one of the viewport.
+func (o *op) aimXY(h *hit) (aim, error) {
+	view, _, err := o.metrics()
+	if err != nil {
+		return aim{}, err
+	}
+	x, y := h.xy[0]-view.x, h.xy[1]-view.y
+	if x < 0 || y < 0 || x >= view.w || y >= view.h {
+		if err := o.call("Runtime.evaluate", map[string]any{"expression": fmt.Sprintf("scrollTo({left: %f, top: %f, behavior: 'instant'})", h.xy[0]-view.w/2, h.xy[1]-view.h/2)}, nil); err != nil {
+			return aim{}, err
+		}
+		if view, _, err = o.metrics(); err != nil {
+			return aim{}, err
+		}
+		x, y = h.xy[0]-view.x, h.xy[1]-view.y
+	}
+	return aim{x: x, y: y}, nil
+}
+
+// aimOnce is one try: in view, at rest, enabled, and not covered.
+func (o *op) aimOnce(h *hit, offset []float64, force, restless bool) (aim, error) {
+	var a aim
+	state, err := o.stateOf(h)
+	if err != nil {
+		return a, err
+	}
+	if state.disabled && !force {
+		return a, fail("disabled", "It is disabled: do first what enables it.", "%s is disabled", h)
+	}
+	if err := o.scrollTo(h); err != nil {
+		return a, err
+	}
+	first, err := o.quads(h.key.backend)
+	if err != nil {
+		return a, err
+	}
+	node := h.key.backend
+	if len(first) == 0 || largest(first).area() < 1 || state.transparent {
+		// A control that is drawn by its label: act on the label.
+		if label := state.label; label != 0 {
+			node = label
+			if err := o.scrollTo(&hit{key: refKey{backend: label}}); err != nil {
+				return a, err
+			}
+			if first, err = o.quads(label); err != nil {
+				return a, err
+			}
+		}
+	}
+	if len(first) == 0 || largest(first).area() < 0.01 {
+		return a, fail("not_visible", "Take a browser_snapshot and choose something that is shown.", "%s is not visible: it has no size on the page", h)
+	}
+	if err := o.sleep(17 * time.Millisecond); err != nil {
+		return a, err
+	}
+	second, err := o.quads(node)
+	if err != nil {
+		return a, err
+	}
+	if !same(first, second) {
+		if !restless {
+			return a, fail("unstable", "Wait until it rests, or give force.", "%s moves", h)
+		}
+		a.note = "it moves all the time; clicked where it was"
+	}
+	if len(second) == 0 {
+		return a, fail("not_visible", "Take a browser_snapshot.", "%s went away", h)
+	}
+	view, _, err := o.metrics()
+	if err != nil {
+		return a, err
+	}
+	box := largest(second).clip(rect{0, 0, view.w, view.h})
+	if box.area() < 0.01 {
+		return a, fail("not_visible", "Scroll its container, or choose something else.", "%s cannot be scrolled into view", h)
+	}
+	points := [][2]float64{{box.x + box.w/2, box.y + box.h/2}, {box.x + box.w*.25, box.y + box.h*.25}, {box.x + box.w*.75, box.y + box.h*.25},
+		{box.x + box.w*.25, box.y + box.h*.75}, {box.x + box.w*.75, box.y + box.h*.75}}
+	if len(offset) == 2 {
+		points = [][2]float64{{largest(second).x + offset[0], largest(second).y + offset[1]}}
+	}
+	if force {
+		a.x, a.y, a.note = points[0][0], points[0][1], "forced: not checked whether something covers it"
+		return a, nil
+	}
+	var cover *hit
+	for _, p := range points {
+		ok, c, err := o.reaches(h, p[0], p[1], view)
+		if err != nil {
+			return a, err
+		}
+		if ok {
+			a.x, a.y = p[0], p[1]
+			return a, nil
+		}
+		if cover == nil {
+			cover = c
+		}
+	}
+	// A sticky header covers what was scrolled under it: move on by its height.
+	_ = o.call("Runtime.evaluate", map[string]any{"expression": "scrollBy({top: -100, behavior: 'instant'})"}, nil)
+	e := fail("covered", "Close or answer what covers it, or give force.", "%s is covered", h)
+	if cover != nil {
+		e.Message += " by " + cover.String()
+		e.with("backend", cover.key.backend)
+	}
+	return a, e
+}
+
+func largest(qs []quad) rect {
+	var r rect
+	for _, q := range qs {
+		if b := q.bounds(); b.area() >= r.area() {
+			r = b
+		}
+	}
+	return r
+}
+
+func same(a, b []quad) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		for k := range a[i] {
+			if math.Abs(a[i][k]-b[i][k]) > 0.5 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// liveState is what a node says of itself now.
+type liveState struct {
+	disabled, transparent bool
+	label                 int64
+}
+
+func (o *op) stateOf(h *hit) (liveState, error) {
+	var s liveState
+	var raw map[string]any
+	err := o.callIn(h.key.backend, h.key.frame, `function() {
+		if (this.nodeType !== 1) return {};
+		let off = this.matches(':disabled') || !!this.closest('[aria-disabled="true"]') || !!this.closest('[inert]');
+		let clear = false;
+		for (let n = this; n && n.nodeType === 1; n = n.parentElement || (n.getRootNode() && n.getRootNode().host)) if (getComputedStyle(n).opacity === '0') { clear = true; break }
+		return { off, clear, labels: (this.labels || []).length, control: 'labels' in this };
+	}`, nil, &raw)
+	if isReason(err, "protocol") {
+		return s, stale(firstOf("the target", h.ref), "its node is gone from the page")
+	}
+	if err != nil {
+		return s, err
+	}
+	s.disabled, _ = raw["off"].(bool)
+	s.transparent, _ = raw["clear"].(bool)
+	if n, _ := raw["labels"].(float64); n > 0 {
+		ids, err := o.nodesFrom(h.key.backend, h.key.frame, `function() { return Array.from(this.labels).filter(l => { const r = l.getBoundingClientRect(); return r.width * r.height > 0 }).slice(0, 1) }`)
+		if err != nil {
+			return s, err
+		}
+		if len(ids) > 0 {
+			s.label = ids[0]
+		}
+	}
+	return s, nil
+}
+
+// reaches tells whether a press at a point of the viewport reaches the target,
+// and if not, what lies there.
+func (o *op) reaches(h *hit, x, y float64, view rect) (bool, *hit, error) {
+	var res struct {
+		Backend int64  `json:"backendNodeId"`
+		Frame   string `json:"frameId"`
+	}
+	// Document coordinates: the same point only at scroll 0.
+	err := o.call("DOM.getNodeForLocation", map[string]any{"x": int(math.Floor(x + view.x)), "y": int(math.Floor(y + view.y)), "includeUserAgentShadowDOM": false}, &res)
+	if isReason(err, "protocol") {
+		return false, nil, nil // nothing there
+	}
+	if err != nil {
+		return false, nil, err
+	}
+	if res.Backend == h.key.backend {
+		return true, nil, nil
+	}
+	if res.Frame == h.key.frame || res.Frame == "" {
+		ok, err := o.related(h, res.Backend)
+		if err != nil || ok {
+			return ok, nil, err
+		}
+	}
+	return false, &hit{key: refKey{frame: res.Frame, backend: res.Backend}, role: "another element"}, nil
+}
+
+// related accepts a descendant (also across shadow roots), a label of the
+// target and the control of a target that is a label.
+func (o *op) related(h *hit, other int64) (bool, error) {
+	target, err := o.object(h.key.backend, h.key.frame)
+	if err != nil {
+		return false, err
+	}
+	there, err := o.object(other, h.key.frame)
+	if err != nil {
+		return false, nil // of another document
+	}
+	var res struct {
+		Result struct {
+			Value bool `json:"value"`
+		} `json:"result"`
+	}
+	err = o.call("Runtime.callFunctionOn", map[string]any{"objectId": target, "returnByValue": true, "arguments": []map[string]any{{"objectId": there}},
+		"functionDeclaration": `function(there) {
+			for (let n = there; n; n = n.assignedSlot || n.parentNode || n.host) if (n === this) return true;
+			for (let n = this; n; n = n.parentNode || n.host) if (n === there) return n.nodeType === 1 && n.getRootNode() !== this.getRootNode();
+			const el = there.nodeType === 1 ? there : there.parentElement;
+			const label = el && el.closest('label');
+			if (label && label.control === this) return true;
+			if (this.tagName === 'LABEL' && this.control && (this.control === el || this.control.contains(el))) return true;
+			return !!(label && label.contains(this) && !el.closest('a,button'));
+		}`}, &res)
+	return res.Result.Value, err
+}
+
+// explain adds to a covered target what covers it and what could close it.
+func (o *op) explain(err error) error {
+	if !isReason(err, "covered") {
+		return err
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	backend, _ := e.Details["backend"].(int64)
+	delete(e.Details, "backend")
+	p, lookErr := o.look()
+	if lookErr != nil || backend == 0 {
+		return err
+	}
+	root, _ := o.build(p)
+	for _, f := range p.frames {
+		if f.dom == nil {
+			continue
+		}
+		i, ok := f.dom.byID[backend]
+		if !ok {
+			continue
+		}
+		// From what lies there outwards: the first that a snapshot shows, and
+		// the controls in the part that floats above the page.
+		var named *node
+		top := i
+		for k := i; k >= 0; k = f.dom.parent(k) {
+			if n := findNode(root.kids, refKey{f.ID, f.LoaderID, f.dom.raw.Nodes.Backend[k]}); n != nil && named == nil && n.role != "page" {
+				named = n
+			}
+			if s := f.dom.style(k, stPosition); s == "fixed" || s == "sticky" || s == "absolute" {
+				top = k
+			}
+		}
+		marked := map[int64]bool{f.dom.raw.Nodes.Backend[top]: true}
+		var controls []*node
+		collect(root.kids, func(n *node) bool {
+			return n.act && n.ref != "" && n.frame == f && o.under(f.dom, n.key.backend, marked)
+		}, &controls, 5)
+		what := strings.ToLower(f.dom.tag(i))
+		if named != nil {
+			r := renderer{}
+			what = cut(r.word(named), 120)
+		} else if t := f.dom.textOf(top, 80); t != "" {
+			what += " " + quote(cut(t, 60))
+		}
+		e.Message = fmt.Sprintf("%s by %s", firstPart(e.Message, " by "), what)
+		if len(controls) > 0 {
+			e.with("in_the_cover", describe(controls))
+			e.Hint = "What covers it holds: " + strings.Join(describe(controls), ", ") + ". Use it first, or give force."
+		}
+		return err
+	}
+	return err
+}
+
+func firstPart(s, sep string) string {
+	a, _, _ := strings.Cut(s, sep)
+	return a
+}

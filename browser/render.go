@@ -57,8 +57,8 @@ func (r *renderer) render(kids []*node, depth, parent int, top bool) {
 		switch {
 		case k.text:
 			t := cleanText(k.name)
-			if t == "" || r.mode == "interactive" {
-				continue
+			if t == "" || r.mode == "interactive" || i+1 < len(kids) && kids[i+1].act && cleanText(kids[i+1].name) == t {
+				continue // a label that its control says again
 			}
 			r.add(k, depth, parent, over, t)
 			continue

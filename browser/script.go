@@ -128,13 +128,42 @@ func (o *op) evalNodes(f *frame, expression string) ([]int64, error) {
 	if res.Exception != nil {
 		return nil, fail("bad_value", "Correct the selector.", "on: %s", cut(cleanText(res.Exception.Error()), 200)).with("field", "on")
 	}
+	return o.backends(res.Result.ObjectID)
+}
+
+// letGo releases the page's objects that a call held.
+func (o *op) letGo() {
+	_ = o.t.sess.Call(o.ctx, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": objectGroup}, nil)
+}
+
+// nodesFrom runs a function on a node that returns an array of elements.
+func (o *op) nodesFrom(backend int64, frameID, function string) ([]int64, error) {
+	object, err := o.object(backend, frameID)
+	if err != nil {
+		return nil, err
+	}
+	var res struct {
+		Result    remoteObject `json:"result"`
+		Exception *exception   `json:"exceptionDetails"`
+	}
+	if err := o.call("Runtime.callFunctionOn", map[string]any{"objectId": object, "functionDeclaration": function, "objectGroup": objectGroup}, &res); err != nil {
+		return nil, err
+	}
+	if res.Exception != nil || res.Result.ObjectID == "" {
+		return nil, nil
+	}
+	return o.backends(res.Result.ObjectID)
+}
+
+// backends are the node ids of an array of elements in the page.
+func (o *op) backends(array string) ([]int64, error) {
 	var props struct {
 		Result []struct {
 			Name  string       `json:"name"`
 			Value remoteObject `json:"value"`
 		} `json:"result"`
 	}
-	if err := o.call("Runtime.getProperties", map[string]any{"objectId": res.Result.ObjectID, "ownProperties": true}, &props); err != nil {
+	if err := o.call("Runtime.getProperties", map[string]any{"objectId": array, "ownProperties": true}, &props); err != nil {
 		return nil, err
 	}
 	var out []int64
@@ -153,9 +182,4 @@ func (o *op) evalNodes(f *frame, expression string) ([]int64, error) {
 		out = append(out, d.Node.Backend)
 	}
 	return out, nil
-}
-
-// letGo releases the page's objects that a call held.
-func (o *op) letGo() {
-	_ = o.t.sess.Call(o.ctx, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": objectGroup}, nil)
 }

@@ -28,15 +28,17 @@ const (
 
 // mark is the state before an act, to tell what came of it.
 type mark struct {
-	loader                                cdp.LoaderID
-	commits, moves, starts, begun, opened int
-	url                                   string
+	loader                                       cdp.LoaderID
+	commits, moves, starts, stops, begun, opened int
+	downloads                                    int
+	url                                          string
 }
 
 func (t *Tab) mark() mark {
+	n := t.b.downloads.seq()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return mark{t.loader, t.commits, t.moves, t.starts, t.begun, len(t.opened), t.url}
+	return mark{t.loader, t.commits, t.moves, t.starts, t.stops, t.begun, len(t.opened), n, t.url}
 }
 
 // settleAfter waits until the page is quiet after an act that began at m.
@@ -51,8 +53,12 @@ func (o *op) settleAfter(m mark) error {
 	t.mu.Unlock()
 	switch {
 	case navigates:
-		if err := o.within(settleCap, func() bool { return t.commits > m.commits || t.starts == m.starts }); err != nil {
+		// A download, or an answer without content, ends without a new document.
+		if err := o.within(settleCap, func() bool { return t.commits > m.commits || t.stops > m.stops }); err != nil {
 			return err
+		}
+		if t.b.downloads.seq() > m.downloads {
+			return nil
 		}
 		return o.settle(settleNavigation)
 	case asks:

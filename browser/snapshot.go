@@ -102,7 +102,7 @@ func (o *op) settleBriefly() error {
 	if reading {
 		return o.settle(settleNavigation)
 	}
-	return o.frames()
+	return nil
 }
 
 type snapOptions struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
@@ -30,9 +31,10 @@ type Tab struct {
 
 	lock chan struct{} // one call at a time
 
-	refs  refs   // owned by the holder of lock
-	shown *shown // the last snapshot the caller saw; owned by the holder of lock
-	mouse [2]float64
+	refs    refs       // owned by the holder of lock
+	shown   *shown     // the last snapshot the caller saw; owned by the holder of lock
+	mouse   [2]float64 // where the mouse is, in the viewport
+	pressed int        // mask of buttons that a mouse step left down
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change
@@ -48,6 +50,7 @@ type state struct {
 	commits  int // documents so far; same-document navigations do not count
 	moves    int // same-document navigations so far
 	starts   int // navigations begun so far
+	stops    int // times that the main frame ended loading so far
 	docs     map[cdp.LoaderID]*document
 	requests map[network.RequestID]*request
 	frames   map[cdp.FrameID]bool
@@ -61,6 +64,7 @@ type state struct {
 	end       *Error // why the tab is gone
 	opened    []*Tab // by the running call
 	chooser   *page.EventFileChooserOpened
+	dragged   *input.DragData // of a drag that the page began
 }
 
 // document is what is known of one document of the main frame.

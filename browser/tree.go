@@ -38,7 +38,7 @@ const (
 // acting are the roles that can be acted on.
 var acting = set("button", "link", "textbox", "searchbox", "combobox", "listbox", "option", "checkbox", "radio", "switch", "slider",
 	"spinbutton", "menuitem", "menuitemcheckbox", "menuitemradio", "tab", "treeitem", "Date", "DateTime", "InputTime", "ColorWell",
-	"DisclosureTriangle", "PopUpButton", "Canvas", "Video", "Audio", "MenuListPopup", "toggleButton")
+	"DisclosureTriangle", "PopUpButton", "Canvas", "Video", "Audio", "toggleButton")
 
 // landmarks are containers that keep a line of their own.
 var landmarks = set("banner", "navigation", "main", "contentinfo", "complementary", "search", "form", "region", "dialog", "alertdialog",
@@ -143,6 +143,9 @@ func (b *builder) walk(f *frame, a *axNode, seen map[string]bool, depth int) []*
 	b.states(n, a)
 	isFrame := role == "Iframe" || role == "IframePresentational"
 	n.act = !a.Ignored && (acting[role] || a.is("focusable") && role != "RootWebArea" && (role != "generic" || a.prop("editable") != nil || a.is("focusable")))
+	if di >= 0 && f.dom.tag(di) == "OPTION" {
+		n.act = false // chosen through its list
+	}
 	if a.prop("editable") != nil && n.act && role == "generic" {
 		n.role = "textbox"
 		if a.is("multiline") || di >= 0 {
@@ -195,7 +198,9 @@ func (b *builder) walk(f *frame, a *axNode, seen map[string]bool, depth int) []*
 // distil decides whether the node has a line of its own.
 func (b *builder) distil(n *node, kids []*node) []*node {
 	switch {
-	case n.role == "combobox" || n.role == "listbox" || n.role == "MenuListPopup":
+	case n.role == "MenuListPopup":
+		return kids
+	case n.role == "combobox" || n.role == "listbox":
 		kids = b.choices(n, kids)
 	case n.role == "textbox" || n.role == "searchbox" || n.role == "spinbutton" || n.role == "Date" || n.role == "DateTime" || n.role == "InputTime":
 		if n.value == "" {
@@ -220,7 +225,7 @@ func (b *builder) distil(n *node, kids []*node) []*node {
 	keep := n.act || n.role == "heading" || n.role == "row" || n.role == "listitem" ||
 		(n.role == "image" || n.role == "img" || n.role == "Image") && n.name != "" ||
 		landmarks[n.role] && (n.name != "" || !needName[n.role]) && (len(kids) > 0 || n.name != "") ||
-		needName[n.role] && n.name != "" && len(kids) > 0 || n.role == "progressbar" || n.role == "meter" || n.role == "table" && len(kids) > 0
+		needName[n.role] && n.name != "" && len(kids) > 0 || n.role == "option" || n.role == "progressbar" || n.role == "meter" || n.role == "table" && len(kids) > 0
 	if keep {
 		if n.role == "listitem" && len(kids) == 0 {
 			return nil
@@ -252,9 +257,10 @@ func (b *builder) choices(n *node, kids []*node) []*node {
 	}
 	gather(kids)
 	n.options = len(options)
-	if n.role == "listbox" && len(options) <= 30 || len(options) == 0 {
+	if n.role == "listbox" && len(options) <= 30 && hasAct(options) || len(options) == 0 {
 		return kids
 	}
+	n.states = slices.DeleteFunc(n.states, func(s string) bool { return s == "collapsed" })
 	var names []string
 	for _, k := range options {
 		if slices.Contains(k.states, "selected") && n.value == "" {
