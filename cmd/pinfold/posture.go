@@ -53,21 +53,28 @@ func (a *app) posture(ctx context.Context, asJSON bool) error {
 			if err != nil {
 				return err
 			}
-			all = append(all, encloses(ctx, e, owner, t, scratch, policy.Text()))
+			all = append(all, encloses(ctx, e, owner, t, scratch))
 			if !asJSON {
 				printEnclosure(a.stdout, all[len(all)-1])
 			}
 		}
 		return ctx.Err()
 	})
-	if asJSON && err == nil {
-		return writeJSON(a.stdout, all)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return writeJSON(a.stdout, struct {
+			Sessions []enclosure `json:"sessions"`
+			Policy   []string    `json:"policy"`
+		}{all, policy.Text()})
 	}
+	_, err = fmt.Fprintf(a.stdout, "policy %s\n  %s\n", policy.Name, strings.Join(policy.Text(), "\n  "))
 	return err
 }
 
-func encloses(ctx context.Context, e *podman.Engine, owner string, t *templates.Template, scratch string, rules []string) enclosure {
-	x := enclosure{Template: t.Name, Isolation: t.Isolation, Workspace: string(t.Workspace.Mode), Rules: rules}
+func encloses(ctx context.Context, e *podman.Engine, owner string, t *templates.Template, scratch string) enclosure {
+	x := enclosure{Template: t.Name, Isolation: t.Isolation, Workspace: string(t.Workspace.Mode)}
 	var c templates.Choice
 	if t.Workspace.Mode == sandbox.WorkspaceOverlay {
 		c.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceOverlay, Path: scratch}
@@ -164,9 +171,6 @@ func printEnclosure(w io.Writer, x enclosure) {
 	}
 	for _, l := range x.Lines {
 		fmt.Fprintf(w, "  %s\n", l)
-	}
-	for _, r := range x.Rules {
-		fmt.Fprintf(w, "  policy: %s\n", r)
 	}
 	fmt.Fprintln(w)
 }

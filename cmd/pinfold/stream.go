@@ -50,11 +50,11 @@ func (s *streams) pass(ctx context.Context) (outcome, error) {
 func (s *streams) follow(ctx context.Context, giveUp func(), stream string, w io.Writer) (outcome, error) {
 	r, err := s.client.Follow(ctx, sandbox.FollowRequest{Process: s.process, Stream: stream}, w)
 	if err != nil {
-		giveUp()
 		var typed *sandbox.Error
 		if !errors.As(err, &typed) && ctx.Err() == nil {
 			err = outputGone(err)
 		}
+		giveUp()
 		return outcome{}, err
 	}
 	return outcome{exit: r.ExitCode, signal: r.Signal}, nil
