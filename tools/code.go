@@ -22,17 +22,16 @@ const (
 type codeRunInput struct {
 	Code     string `json:"code,omitempty"`
 	Language string `json:"language,omitempty" enum:"python"`
-	Context  string `json:"context,omitempty" doc:"Name of a kernel with its own state."`
-	Reset    bool   `json:"reset,omitempty" doc:"Start with a fresh kernel."`
-	Timeout  int64  `json:"timeout_ms,omitempty" min:"1" max:"86400000" doc:"Interrupts the run; default 600000."`
-	Wait     int64  `json:"wait_ms,omitempty" min:"1" max:"600000" doc:"Then answer with a run handle while it goes on; default 45000."`
-	Run      string `json:"run,omitempty" doc:"Go on waiting for this run, instead of code."`
+	Context  string `json:"context,omitempty" doc:"Names a kernel."`
+	Reset    bool   `json:"reset,omitempty" doc:"A fresh kernel first."`
+	Timeout  int64  `json:"timeout_ms,omitempty" doc:"Hard; default 600000."`
+	Wait     int64  `json:"wait_ms,omitempty" doc:"Soft: then answer with a run. Default 45000."`
+	Run      string `json:"run,omitempty" doc:"Wait on for it, instead of code."`
 }
 
 type codeRunOutput struct {
 	Run        string       `json:"run,omitempty"`
 	Status     string       `json:"status,omitempty"`
-	Context    string       `json:"context,omitempty"`
 	Outputs    []codeOutput `json:"outputs"`
 	Kernel     string       `json:"kernel,omitempty"`
 	DurationMS int64        `json:"duration_ms"`
@@ -109,8 +108,8 @@ func (o codeRunOutput) Facts() Facts {
 var codeRun = define(Tool{
 	Name:  "code_run",
 	Title: "Run code",
-	Description: `Runs Python in a Jupyter kernel that keeps its variables between calls; the working directory is /workspace.
-Plots come back as images, tables as text with a CSV file. Use shell_run for other languages and for packages.`,
+	Description: `Runs Python in a Jupyter kernel that keeps its variables between calls, in /workspace.
+Plots come back as images, tables as text with a CSV file. For other languages and packages use shell_run.`,
 	Permission: policies.CodeRun,
 	Hints:      Hints{Destructive: true, OpenWorld: true},
 	Set:        Core,
@@ -125,6 +124,12 @@ Plots come back as images, tables as text with a CSV file. Use shell_run for oth
 		}
 		r := sandbox.CodeRequest{Code: in.Code, Language: "python", Context: in.Context, Reset: in.Reset, Run: in.Run,
 			TimeoutMS: in.Timeout, WaitMS: in.Wait, MaxOutput: codeText, ProgressMS: progressMS}
+		if err := within("timeout_ms", int(in.Timeout), 0, 86_400_000); err != nil {
+			return codeRunOutput{}, err
+		}
+		if err := within("wait_ms", int(in.Wait), 0, maxWait); err != nil {
+			return codeRunOutput{}, err
+		}
 		if r.TimeoutMS == 0 {
 			r.TimeoutMS = codeTimeoutMS
 		}
@@ -142,7 +147,7 @@ Plots come back as images, tables as text with a CSV file. Use shell_run for oth
 		if err != nil {
 			return codeRunOutput{}, err
 		}
-		out := codeRunOutput{Run: got.Run, Status: got.Status, Context: got.Context, Outputs: []codeOutput{}, Kernel: got.Kernel,
+		out := codeRunOutput{Run: got.Run, Status: got.Status, Outputs: []codeOutput{}, Kernel: got.Kernel,
 			DurationMS: got.DurationMS, Truncated: got.Truncated, Notes: got.Notes}
 		for _, o := range got.Outputs {
 			x := codeOutput{Type: o.Type, Text: o.Text, MediaType: o.MediaType, Path: o.Path, Rows: o.Rows, Name: o.Name}

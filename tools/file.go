@@ -23,11 +23,11 @@ const (
 )
 
 type fileReadInput struct {
-	Path    string  `json:"path" doc:"Relative to /workspace, or absolute in the sandbox."`
-	Lines   []int64 `json:"lines,omitempty" min:"1" max:"2" doc:"[first, last], from 1; negative counts from the end."`
-	Numbers bool    `json:"numbers,omitempty" doc:"Put line numbers before the lines."`
+	Path    string  `json:"path" doc:"Relative to /workspace, or absolute."`
+	Lines   []int64 `json:"lines,omitempty" doc:"[first, last], from 1; negative: from the end."`
+	Numbers bool    `json:"numbers,omitempty" doc:"With line numbers."`
 	As      string  `json:"as,omitempty" enum:"auto,text,base64,image,hex"`
-	Max     int     `json:"max_bytes,omitempty" min:"1" max:"28000"`
+	Max     int     `json:"max_bytes,omitempty"`
 }
 
 type fileReadOutput struct {
@@ -45,12 +45,11 @@ type fileReadOutput struct {
 	Encoding  string `json:"encoding,omitempty"`
 	Ending    string `json:"line_ending,omitempty"`
 	MediaType string `json:"media_type,omitempty"`
-	Width     int    `json:"width,omitempty"`
-	Height    int    `json:"height,omitempty"`
 	Symlink   string `json:"symlink,omitempty"`
 	Note      string `json:"note,omitempty"`
 
-	image *Image
+	width, height int
+	image         *Image
 }
 
 // Text is the file's own text; a note follows only where something is missing
@@ -61,7 +60,7 @@ func (o fileReadOutput) Text() string {
 	case "directory":
 		return o.Path + " is a folder. " + o.Note
 	case "image":
-		return fmt.Sprintf("%s: %s, %d × %d pixels, %d bytes.", o.Path, o.MediaType, o.Width, o.Height, o.Size)
+		return fmt.Sprintf("%s: %s, %d × %d pixels, %d bytes.", o.Path, o.MediaType, o.width, o.height, o.Size)
 	case "binary":
 		what := "binary data"
 		if o.MediaType != "" {
@@ -105,8 +104,8 @@ func (o fileReadOutput) Facts() Facts { return Facts{Bytes: o.Size, Digest: o.Ha
 var fileRead = define(Tool{
 	Name:  "file_read",
 	Title: "Read a file",
-	Description: `Returns a text file, or lines of it; images come back as images, other binary files are described.
-Long files are cut and say where to go on: ask for lines. The hash serves as if_hash of file_write and file_edit.`,
+	Description: `Returns a text file, or lines of it; images as images, other binary files described.
+Long files are cut and say where to go on. The hash serves as if_hash of file_write and file_edit.`,
 	Permission: policies.FileRead,
 	Hints:      Hints{ReadOnly: true, Idempotent: true},
 	Set:        Minimal,
@@ -114,14 +113,18 @@ Long files are cut and say where to go on: ask for lines. The hash serves as if_
 }, func(in fileReadInput) string { return in.Path },
 	func(ctx context.Context, s *Session, in fileReadInput) (fileReadOutput, error) {
 		r := sandbox.ReadRequest{Path: in.Path, As: in.As, MaxBytes: in.Max}
-		if len(in.Lines) > 0 {
-			r.From = in.Lines[0]
-		}
-		if len(in.Lines) > 1 {
-			r.To = in.Lines[1]
+		switch len(in.Lines) {
+		case 0:
+		case 2:
+			r.From, r.To = in.Lines[0], in.Lines[1]
+		default:
+			return fileReadOutput{}, invalid("lines", "Give [first, last], as in [1, 50] or [-20, -1].", fmt.Sprintf("holds %d numbers, two are needed", len(in.Lines)))
 		}
 		if r.MaxBytes == 0 {
 			r.MaxBytes = readText
+		}
+		if err := within("max_bytes", r.MaxBytes, 1, 28_000); err != nil {
+			return fileReadOutput{}, err
 		}
 		got, err := s.Sandbox.ReadFile(ctx, r)
 		if err != nil {
@@ -129,7 +132,7 @@ Long files are cut and say where to go on: ask for lines. The hash serves as if_
 		}
 		out := fileReadOutput{Path: got.Path, Kind: got.Kind, Content: got.Text, Size: got.Size, Hash: got.Hash, Mode: got.Mode,
 			From: got.From, To: got.To, Lines: got.Lines, NextLine: got.NextLine, Truncated: got.Truncated, Encoding: got.Encoding,
-			Ending: got.Ending, MediaType: got.MediaType, Width: got.Width, Height: got.Height, Symlink: got.Symlink, Note: got.Suggestion}
+			Ending: got.Ending, MediaType: got.MediaType, width: got.Width, height: got.Height, Symlink: got.Symlink, Note: got.Suggestion}
 		if len(got.Data) > 0 {
 			out.image = &Image{MediaType: got.MediaType, Data: got.Data}
 		}
@@ -138,6 +141,15 @@ Long files are cut and say where to go on: ask for lines. The hash serves as if_
 		}
 		return out, nil
 	})
+
+// within holds a number against its bounds. They stand here and not in the
+// schema, for which every client pays.
+func within(field string, n, least, most int) error {
+	if n < least || n > most {
+		return invalid(field, fmt.Sprintf("Give %d to %d.", least, most), fmt.Sprintf("%d is out of range", n))
+	}
+	return nil
+}
 
 // number puts line numbers before the lines and cuts what no longer fits.
 func (o *fileReadOutput) number() {
@@ -161,7 +173,7 @@ type fileWriteInput struct {
 	Content *string `json:"content,omitempty" doc:"Text; or give base64."`
 	Base64  *string `json:"base64,omitempty"`
 	Mode    string  `json:"mode,omitempty" doc:"Octal; default kept, or 0644."`
-	IfHash  string  `json:"if_hash,omitempty" doc:"Refuse unless the file still has this hash; \"absent\": must not exist."`
+	IfHash  string  `json:"if_hash,omitempty" doc:"Refuse unless it still has this hash; \"absent\": is new."`
 	Append  bool    `json:"append,omitempty"`
 	Dirs    *bool   `json:"create_dirs,omitempty" doc:"Default true."`
 }
@@ -219,7 +231,7 @@ A link is written through and kept.`,
 
 type fileEditInput struct {
 	Path   string     `json:"path"`
-	Edits  []editArgs `json:"edits" min:"1" max:"500" doc:"Applied in order, each on the result of the one before; all or none."`
+	Edits  []editArgs `json:"edits" doc:"In order, each on the result of the one before; all or none."`
 	IfHash string     `json:"if_hash,omitempty"`
 	DryRun bool       `json:"dry_run,omitempty" doc:"Only show the diff."`
 }
@@ -227,7 +239,7 @@ type fileEditInput struct {
 type editArgs struct {
 	Old   string `json:"old" doc:"Exact text, with white space."`
 	New   string `json:"new"`
-	Count int    `json:"count,omitempty" min:"1" doc:"How often old must occur; default 1."`
+	Count int    `json:"count,omitempty" doc:"How often old must occur; default 1."`
 }
 
 type fileEditOutput struct {
@@ -255,8 +267,8 @@ func (o fileEditOutput) Facts() Facts { return Facts{Digest: o.Hash} }
 var fileEdit = define(Tool{
 	Name:  "file_edit",
 	Title: "Edit a file",
-	Description: `Replaces exact texts in a file and returns the diff. An old text that occurs another number of times than count is refused
-and every place shown; one that does not occur is answered with the nearest text. Mode, links and line endings are kept.`,
+	Description: `Replaces exact texts in a file and returns the diff. A text that occurs another number of times than count is refused
+with every place; for one that does not occur the nearest is shown. Mode, links and line endings are kept.`,
 	Permission: policies.FileWrite,
 	Hints:      Hints{Destructive: true},
 	Set:        Minimal,

@@ -10,13 +10,13 @@ import (
 )
 
 type fileListInput struct {
-	Path   string `json:"path,omitempty" doc:"Default the workspace."`
-	Glob   string `json:"glob,omitempty" doc:"As in src/**/*.{ts,tsx}; without a slash it matches in any folder."`
-	Depth  int    `json:"depth,omitempty" min:"1" max:"100" doc:"Default 1; with ** 32."`
+	Path   string `json:"path,omitempty" doc:"Default /workspace."`
+	Glob   string `json:"glob,omitempty" doc:"As src/**/*.{ts,tsx}; without a slash: in any folder."`
+	Depth  int    `json:"depth,omitempty" doc:"Default 1, with a glob its own."`
 	Hidden bool   `json:"hidden,omitempty"`
-	Ignore string `json:"ignore,omitempty" doc:"Name of ignore files, default .gitignore; none for none."`
+	Ignore string `json:"ignore,omitempty" doc:"Default .gitignore; or none."`
 	Sort   string `json:"sort,omitempty" enum:"name,size,time"`
-	Limit  int    `json:"limit,omitempty" min:"1" max:"1000"`
+	Limit  int    `json:"limit,omitempty"`
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -57,7 +57,7 @@ func (o fileListOutput) Text() string {
 var fileList = define(Tool{
 	Name:        "file_list",
 	Title:       "List files",
-	Description: `Lists a folder, or what matches a glob below it, with mode, size, time and link target. Pages go on by cursor.`,
+	Description: `Lists a folder, or what matches a glob below it, with mode, size, time and link target; pages by cursor.`,
 	Permission:  policies.FileRead,
 	Hints:       Hints{ReadOnly: true, Idempotent: true},
 	Set:         Core,
@@ -70,14 +70,14 @@ var fileList = define(Tool{
 	})
 
 type fileSearchInput struct {
-	Query     string `json:"query" doc:"RE2 expression."`
-	Literal   bool   `json:"literal,omitempty" doc:"query is plain text."`
-	Path      string `json:"path,omitempty" doc:"Folder or file; default the workspace."`
+	Query     string `json:"query" doc:"RE2."`
+	Literal   bool   `json:"literal,omitempty" doc:"Plain text."`
+	Path      string `json:"path,omitempty" doc:"Folder or file."`
 	Glob      string `json:"glob,omitempty"`
-	Context   int    `json:"context,omitempty" min:"0" max:"20" doc:"Lines around a match."`
-	Multiline bool   `json:"multiline,omitempty" doc:"Match across lines."`
+	Context   int    `json:"context,omitempty" doc:"Lines around a match."`
+	Multiline bool   `json:"multiline,omitempty"`
 	FilesOnly bool   `json:"files_only,omitempty"`
-	Limit     int    `json:"limit,omitempty" min:"1" max:"1000" doc:"Matches, default 100."`
+	Limit     int    `json:"limit,omitempty" doc:"Matches; default 100."`
 	Cursor    string `json:"cursor,omitempty"`
 }
 
@@ -133,14 +133,13 @@ func hasContext(lines []sandbox.MatchLine) bool {
 }
 
 var fileSearch = define(Tool{
-	Name:  "file_search",
-	Title: "Search in files",
-	Description: `Finds text in files: matching lines by file, with numbers. Hidden, binary and git-ignored files are left out
-(a glob that names a hidden file finds it).`,
-	Permission: policies.FileRead,
-	Hints:      Hints{ReadOnly: true, Idempotent: true},
-	Set:        Core,
-	Timeout:    fileTimeout,
+	Name:        "file_search",
+	Title:       "Search in files",
+	Description: `Finds lines in files, with numbers. Hidden (unless the glob names them), binary and git-ignored files are left out.`,
+	Permission:  policies.FileRead,
+	Hints:       Hints{ReadOnly: true, Idempotent: true},
+	Set:         Core,
+	Timeout:     fileTimeout,
 }, func(in fileSearchInput) string { return orDot(in.Path) },
 	func(ctx context.Context, s *Session, in fileSearchInput) (fileSearchOutput, error) {
 		got, err := s.Sandbox.Search(ctx, sandbox.SearchRequest{Query: in.Query, Literal: in.Literal, Path: in.Path, Glob: in.Glob, Context: in.Context,

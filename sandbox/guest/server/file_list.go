@@ -31,7 +31,10 @@ func (f *files) list(ctx context.Context, r sandbox.ListRequest) (sandbox.ListRe
 	if err != nil {
 		return res, err
 	}
-	p := &page{sort: r.Sort, limit: min(max(r.Limit, 0), maxList)}
+	if r.Limit < 0 || r.Limit > maxList || r.Depth < 0 || r.Depth > maxWalkDepth {
+		return res, sandbox.Errorf(sandbox.InvalidArgument, "Use cursor for more entries, and path for deeper ones.", "limit goes to %d, depth to %d", maxList, maxWalkDepth)
+	}
+	p := &page{sort: r.Sort, limit: r.Limit}
 	if p.limit == 0 {
 		p.limit = defaultList
 	}

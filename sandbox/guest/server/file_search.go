@@ -62,7 +62,10 @@ func (f *files) search(ctx context.Context, r sandbox.SearchRequest) (sandbox.Se
 		}
 		from.Path = decodeName(from.Path)
 	}
-	limit := min(max(r.Limit, 0), maxSearch)
+	if r.Limit < 0 || r.Limit > maxSearch || r.Context < 0 || r.Context > maxContext {
+		return res, sandbox.Errorf(sandbox.InvalidArgument, "Use cursor for more matches.", "limit goes to %d, context to %d", maxSearch, maxContext)
+	}
+	limit := r.Limit
 	if limit == 0 {
 		limit = defaultSearch
 	}
@@ -135,7 +138,7 @@ func compileQuery(r sandbox.SearchRequest) (*query, error) {
 	if r.Query == "" || len(r.Query) > maxQuery {
 		return nil, sandbox.Errorf(sandbox.InvalidArgument, "Give what to look for.", "query: %d bytes, 1 to %d are taken", len(r.Query), maxQuery)
 	}
-	q := &query{multiline: r.Multiline, filesOnly: r.FilesOnly, context: min(max(r.Context, 0), maxContext)}
+	q := &query{multiline: r.Multiline, filesOnly: r.FilesOnly, context: r.Context}
 	text := r.Query
 	if r.Literal {
 		text = regexp.QuoteMeta(text)
