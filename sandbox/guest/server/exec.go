@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -182,12 +181,16 @@ func (s *Server) specOf(r sandbox.ExecRequest) (startSpec, error) {
 	return spec, nil
 }
 
-// workDir resolves a folder as the tools mean it.
+// workDir resolves a folder as the tools mean it. It is left as written: with
+// links, what stands before .. decides where that leads.
 func workDir(dir string) string {
-	if path.IsAbs(dir) {
-		return path.Clean(dir)
+	switch {
+	case dir == "":
+		return sandbox.WorkspaceDir
+	case dir[0] == '/':
+		return dir
 	}
-	return path.Join(sandbox.WorkspaceDir, dir)
+	return sandbox.WorkspaceDir + "/" + dir
 }
 
 // environment is what a command sees: the fixed part, the session's, the

@@ -1,0 +1,218 @@
+//go:build linux
+
+package guest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pinfold.dev/pinfold/sandbox"
+	"pinfold.dev/pinfold/sandbox/guest"
+	"pinfold.dev/pinfold/sandbox/guest/guesttest"
+)
+
+
+// treeOf starts what tries to get away: a child in the background, one in a
+// session of its own, and one that forked twice.
+func treeOf(mark string) string {
+	return "sleep " + mark + "1 & setsid sleep " + mark + "2 & (setsid sh -c 'nohup sleep " + mark + "3 >/dev/null 2>&1 &' &) ; "
+}
+
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{})
+
+	t.Run("C20 A79 A80 a time-out ends the whole tree", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: treeOf("7100") + "echo up; sleep 71004", TimeoutMS: 700})
+		assert.Equal(t, sandbox.TimedOut, out.Status)
+		assert.Nil(t, out.ExitCode)
+		assert.Empty(t, out.Signal)
+		assert.Equal(t, "up\n", out.Stdout.Text)
+		assert.Less(t, out.DurationMS, int64(2500))
+		assert.Equal(t, 0, left(t, g, "sleep 7100"))
+	})
+	t.Run("a cancel ends the whole tree and the output stays", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(within(t))
+		out, err := g.Exec(ctx, sandbox.ExecRequest{Command: treeOf("7200") + "echo up; sleep 72004", ProgressMS: 50}, func(p sandbox.ExecProgress) {
+			if p.Bytes > 0 {
+				cancel()
+			}
+		})
+		assert.Equal(t, sandbox.Canceled, sandbox.CodeOf(err))
+		assert.Equal(t, 0, left(t, g, "sleep 7200"))
+		require.NotEmpty(t, out.Process)
+		assert.Equal(t, sandbox.Killed, out.Status)
+		got, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, Since: new(int64)})
+		require.NoError(t, err)
+		assert.Equal(t, "up\n", got.Text)
+		assert.Equal(t, sandbox.Killed, got.Status)
+	})
+	t.Run("the soft limit answers with a handle and the tree goes on", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: "echo up; sleep 0.5; echo down; exit 4", WaitMS: 200})
+		assert.Equal(t, sandbox.Running, out.Status)
+		assert.Equal(t, "up\n", out.Stdout.Text)
+		got, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, WaitMS: 10_000, Match: "do.n"})
+		require.NoError(t, err)
+		assert.True(t, *got.Matched)
+		assert.Equal(t, "down\n", got.Text)
+		got, err = g.Output(within(t), sandbox.OutputRequest{Process: out.Process, WaitMS: 10_000})
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.Exited, got.Status)
+		assert.Equal(t, 4, *got.ExitCode)
+	})
+	t.Run("the hard limit holds after a handle was given", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: treeOf("7300") + "sleep 73004", WaitMS: 100, TimeoutMS: 600})
+		assert.Equal(t, sandbox.Running, out.Status)
+		got, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, WaitMS: 10_000, Match: "never"})
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.TimedOut, got.Status)
+		assert.Equal(t, 0, left(t, g, "sleep 7300"))
+	})
+	t.Run("C6 A86 a child that holds the pipe does not hold the call", func(t *testing.T) {
+		began := time.Now()
+		out := sh(t, g, "sleep 7401 & echo started")
+		assert.Less(t, time.Since(began), time.Second)
+		assert.Equal(t, 0, *out.ExitCode)
+		assert.Equal(t, "started\n", out.Stdout.Text)
+		require.Len(t, out.StillRunning, 1)
+		assert.Equal(t, "sleep 7401", out.StillRunning[0].Command)
+		killed, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process})
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.Exited, killed.Processes[0].Status, "the command itself had ended")
+		assert.Equal(t, 0, left(t, g, "sleep 7401"))
+	})
+	t.Run("background answers at once, and TERM ends it", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: treeOf("7500") + "echo up; sleep 75004", Background: true})
+		assert.Equal(t, sandbox.Running, out.Status)
+		_, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, WaitMS: 5000, Match: "up"})
+		require.NoError(t, err)
+		began := time.Now()
+		killed, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process})
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), time.Second, "nothing ignores TERM here")
+		require.Len(t, killed.Processes, 1)
+		assert.Equal(t, sandbox.Killed, killed.Processes[0].Status)
+		assert.Equal(t, 0, left(t, g, "sleep 7500"))
+	})
+	t.Run("A81 what ignores TERM is ended after the grace", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: "trap '' TERM INT HUP; echo up; while :; do sleep 0.1; done", WaitMS: 300})
+		began := time.Now()
+		killed, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process, GraceMS: 400})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
+		assert.Less(t, time.Since(began), 2*time.Second)
+		assert.Equal(t, sandbox.Killed, killed.Processes[0].Status)
+	})
+	t.Run("TERM lets a command end as it wants", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done", WaitMS: 300})
+		_, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process})
+		require.NoError(t, err)
+		got, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, Since: new(int64)})
+		require.NoError(t, err)
+		assert.Contains(t, got.Text, "bye")
+	})
+	t.Run("other signals are only sent", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Argv: []string{"sh", "-c", "trap 'echo got' USR1; echo up; while :; do sleep 0.05; done"}, WaitMS: 300})
+		_, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process, Signal: "SIGHUP9"})
+		assert.Equal(t, sandbox.InvalidArgument, sandbox.CodeOf(err))
+		out2 := run(t, g, sandbox.ExecRequest{Argv: []string{"sleep", "7601"}, Background: true})
+		_, err = g.Kill(within(t), sandbox.KillRequest{Process: out2.Process, Signal: "STOP"})
+		require.NoError(t, err)
+		assert.Equal(t, 1, left(t, g, "sleep 7601"))
+		killed, err := g.Kill(within(t), sandbox.KillRequest{All: true})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, len(killed.Processes), 2)
+		assert.Equal(t, 0, left(t, g, "sleep 7601"), "a stopped one too")
+	})
+	t.Run("a handle that is none", func(t *testing.T) {
+		_, err := g.Kill(within(t), sandbox.KillRequest{Process: "p999"})
+		assert.Equal(t, sandbox.NotFound, sandbox.CodeOf(err))
+		_, err = g.Kill(within(t), sandbox.KillRequest{})
+		assert.Equal(t, sandbox.InvalidArgument, sandbox.CodeOf(err))
+	})
+	t.Run("A84 whatever ends is reaped", func(t *testing.T) {
+		ok(t, g, "for i in $(seq 2000); do (true &) ; done")
+		require.Eventually(t, func() bool {
+			s, err := g.Status(within(t))
+			require.NoError(t, err)
+			for _, p := range s.Table {
+				if p.State == "Z" {
+					return false
+				}
+			}
+			return true
+		}, 5*time.Second, 20*time.Millisecond)
+	})
+	t.Run("a fork bomb ends with its command", func(t *testing.T) {
+		g := guesttest.Start(t, guesttest.Options{Config: guest.Config{Limits: sandbox.Limits{Pids: 200}}})
+		out := run(t, g, sandbox.ExecRequest{Command: "b() { b | b & }; b; sleep 78001", TimeoutMS: 1500})
+		assert.Equal(t, sandbox.TimedOut, out.Status)
+		require.Eventually(t, func() bool { return left(t, g, "bash") == 0 }, 10*time.Second, 50*time.Millisecond)
+		assert.Equal(t, "fine\n", ok(t, g, "echo fine"))
+	})
+}
+
+func TestALostLinkEndsEverything(t *testing.T) {
+	for _, link := range []sandbox.Link{sandbox.LinkUnix, sandbox.LinkStdio} {
+		t.Run(string(link), func(t *testing.T) {
+			t.Parallel()
+			g := guesttest.Start(t, guesttest.Options{Config: guest.Config{Link: link}})
+			out := run(t, g, sandbox.ExecRequest{Command: treeOf("7700") + "sleep 77004", WaitMS: 100})
+			assert.Equal(t, sandbox.Running, out.Status)
+			pending := make(chan error, 1)
+			go func() {
+				_, err := g.Exec(within(t), sandbox.ExecRequest{Command: "sleep 77005"}, nil)
+				pending <- err
+			}()
+			require.Eventually(t, func() bool { return left(t, g, "sleep 77005") > 0 }, 5*time.Second, 10*time.Millisecond)
+			began := time.Now()
+			require.NoError(t, g.Conn.Close())
+			select {
+			case err := <-pending:
+				assert.Equal(t, sandbox.Unavailable, sandbox.CodeOf(err))
+				assert.ErrorContains(t, err, "has ended")
+			case <-time.After(2 * time.Second):
+				t.Fatal("the pending call hangs")
+			}
+			select {
+			case <-g.Exited():
+				assert.Less(t, time.Since(began), 2*time.Second)
+			case <-time.After(4 * time.Second):
+				t.Fatal("the guest lives on: " + g.Log())
+			}
+			<-g.Done()
+			_, err := g.Exec(within(t), sandbox.ExecRequest{Argv: []string{"true"}}, nil)
+			assert.Equal(t, sandbox.Unavailable, sandbox.CodeOf(err))
+		})
+	}
+}
+
+func TestAKilledGuestIsNoticed(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{})
+	pending := make(chan error, 1)
+	go func() {
+		_, err := g.Exec(within(t), sandbox.ExecRequest{Command: "sleep 79001"}, nil)
+		pending <- err
+	}()
+	require.Eventually(t, func() bool { return left(t, g, "sleep 79001") > 0 }, 5*time.Second, 10*time.Millisecond)
+	require.NoError(t, g.Cmd.Process.Kill())
+	select {
+	case err := <-pending:
+		assert.Equal(t, sandbox.Unavailable, sandbox.CodeOf(err))
+	case <-time.After(2 * time.Second):
+		t.Fatal("the pending call hangs")
+	}
+}
+
+func TestShutdownEndsTheGuest(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{})
+	run(t, g, sandbox.ExecRequest{Command: treeOf("7800"), Background: true})
+	require.NoError(t, g.Shutdown(within(t)))
+	<-g.Exited()
+}
