@@ -136,18 +136,28 @@ func serverFolders(t *testing.T) []string {
 	return found
 }
 
-// stuckPodman has the program find a Podman and runtimes that never answer.
-func stuckPodman(t *testing.T) {
+// fakePodman has the program find scripts instead of Podman and its runtimes.
+func fakePodman(t *testing.T, script string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"podman", "runc", "crun", "runsc"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	path = dir + ":" + os.Getenv("PATH")
+	t.Setenv("PATH", path)
+	return path
+}
+
+// quiet gives the test folders of its own and no Podman to touch.
+func quiet(t *testing.T) string {
+	t.Helper()
+	dir := home(t)
+	fakePodman(t, "exit 1")
+	return dir
 }
 
 func TestInitializeAndListAnswerAtOnce(t *testing.T) {
-	home(t)
+	quiet(t)
 	begun := time.Now()
 	p := start(t, nil, "serve", "--log-level", "debug")
 	answer := p.say(t, initialize)
@@ -162,7 +172,7 @@ func TestInitializeAndListAnswerAtOnce(t *testing.T) {
 
 func TestListingToolsTouchesNoEngine(t *testing.T) {
 	home(t)
-	stuckPodman(t)
+	fakePodman(t, "exec sleep 60")
 	begun := time.Now()
 	p := start(t, nil, "serve")
 	p.say(t, initialize)
@@ -173,7 +183,7 @@ func TestListingToolsTouchesNoEngine(t *testing.T) {
 }
 
 func TestTheEndOfStdinEndsTheServer(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve")
 	p.say(t, initialize)
 	require.Len(t, serverFolders(t), 1)
@@ -183,7 +193,7 @@ func TestTheEndOfStdinEndsTheServer(t *testing.T) {
 }
 
 func TestPipedInputGetsItsAnswers(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve")
 	_, err := io.WriteString(p.in, initialize+"\n"+listTools+"\n")
 	require.NoError(t, err)
@@ -195,7 +205,7 @@ func TestPipedInputGetsItsAnswers(t *testing.T) {
 }
 
 func TestABrokenStdoutEndsTheServer(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve")
 	p.say(t, initialize)
 	require.NoError(t, p.pipe.Close())
@@ -204,7 +214,7 @@ func TestABrokenStdoutEndsTheServer(t *testing.T) {
 }
 
 func TestTheParentsDeathEndsTheServer(t *testing.T) {
-	home(t)
+	quiet(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	fifo := filepath.Join(t.TempDir(), "in")
@@ -230,7 +240,7 @@ func TestTheParentsDeathEndsTheServer(t *testing.T) {
 func TestASignalEndsTheServerInOrder(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
-			home(t)
+			quiet(t)
 			p := start(t, nil, "serve")
 			p.say(t, initialize)
 			require.NoError(t, p.cmd.Process.Signal(sig))
@@ -241,7 +251,7 @@ func TestASignalEndsTheServerInOrder(t *testing.T) {
 }
 
 func TestAKilledServersFolderIsSweptByTheNext(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve")
 	p.say(t, initialize)
 	first := serverFolders(t)
@@ -257,7 +267,7 @@ func TestAKilledServersFolderIsSweptByTheNext(t *testing.T) {
 }
 
 func TestStdoutCarriesProtocolOnly(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve", "--log-level", "debug")
 	for range 50 {
 		p.say(t, listTools)
@@ -270,8 +280,8 @@ func TestStdoutCarriesProtocolOnly(t *testing.T) {
 }
 
 func TestWorksWithAlmostNoEnvironment(t *testing.T) {
-	dir := home(t)
-	p := start(t, []string{"HOME=" + dir, "PATH=/nowhere"}, "serve")
+	dir := quiet(t)
+	p := start(t, []string{"HOME=" + dir, "PATH=" + strings.Split(os.Getenv("PATH"), ":")[0]}, "serve")
 	p.say(t, initialize)
 	assert.NotEmpty(t, p.say(t, listTools)["result"])
 	require.NoError(t, p.in.Close())
@@ -279,7 +289,7 @@ func TestWorksWithAlmostNoEnvironment(t *testing.T) {
 }
 
 func TestBadSettingsStartNothing(t *testing.T) {
-	dir := home(t)
+	dir := quiet(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "config/pinfold"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config/pinfold/config.yaml"), []byte("tools: core\nhttpp: x\n"), 0o600))
 	p := start(t, nil, "serve")
@@ -290,7 +300,7 @@ func TestBadSettingsStartNothing(t *testing.T) {
 }
 
 func TestHTTPNeedsItsToken(t *testing.T) {
-	home(t)
+	quiet(t)
 	p := start(t, nil, "serve", "--http", "127.0.0.1:0")
 	var base, path string
 	require.Eventually(t, func() bool {
@@ -330,7 +340,7 @@ func TestHTTPNeedsItsToken(t *testing.T) {
 }
 
 func TestTheLogFileGetsEachLineToo(t *testing.T) {
-	dir := home(t)
+	dir := quiet(t)
 	file := filepath.Join(dir, "logs", "pinfold.log")
 	p := start(t, nil, "serve", "--log-file", file)
 	p.say(t, initialize)

@@ -84,7 +84,8 @@ func (a *app) run(ctx context.Context, o runOptions, argv []string) error {
 	if err != nil {
 		return err
 	}
-	log, _, err := newLog(a.stderr, slog.LevelWarn, "")
+	// stderr is the command's: only what the outcome does not show is said there.
+	log, _, err := newLog(a.stderr, slog.LevelError, "")
 	if err != nil {
 		return err
 	}
