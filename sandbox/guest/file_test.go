@@ -231,7 +231,7 @@ func TestTransfer(t *testing.T) {
 	for _, r := range []sandbox.TransferRequest{
 		{From: "l", To: "x", Export: true}, {From: "p", To: "x", Export: true}, {From: "real", To: "x", Export: true}, {From: "way/f", To: "x", Export: true},
 		{From: "uploads/up.csv", To: "away/x"}, {From: "/browser/../etc/passwd", To: "x"}, {From: "../workspace/up.csv", To: "x"}, {From: "no such", To: "x"},
-		{From: "up.csv", To: "x", Export: true, MaxBytes: 3},
+		{From: "up.csv", To: "x", Export: true, MaxBytes: 3}, {From: "/proc/1/environ", To: "x", Export: true}, {From: "up.csv", To: "/proc/1/x"},
 	} {
 		_, err := g.Transfer(within(t), r)
 		require.Error(t, err, "%+v", r)

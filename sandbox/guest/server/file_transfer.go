@@ -129,8 +129,11 @@ func (f *files) openPlain(p string, flags int) (int, error) {
 	flags = carefully(flags) | unix.O_NOFOLLOW
 	if !f.noOpenat2.Load() {
 		fd, err := unix.Openat2(unix.AT_FDCWD, p, &unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS})
+		if err == nil {
+			return f.guardProc(fd)
+		}
 		if !errors.Is(err, unix.ENOSYS) {
-			return fd, err
+			return -1, err
 		}
 		f.noOpenat2.Store(true)
 	}
@@ -149,7 +152,10 @@ func (f *files) openPlain(p string, flags int) (int, error) {
 		unix.Close(cur)
 		cur = next
 	}
-	return cur, err
+	if err != nil {
+		return -1, err
+	}
+	return f.guardProc(cur)
 }
 
 // linkUnique gives the file its name, or the name with a number when it is
