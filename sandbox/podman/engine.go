@@ -254,7 +254,11 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	var g errgroup.Group
 	g.Go(func() error {
 		if spec.Image == sandbox.ImageHost {
-			h, err := prepareHostRoot(ctx, s, e.opts.CacheDir)
+			base, err := hostRootBase()
+			if err != nil {
+				return err
+			}
+			h, err := prepareHostRoot(ctx, s, base)
 			if err == nil {
 				p.rootfs, p.rootBind, p.path = h.dir, h.binds(), h.path
 			}

@@ -45,7 +45,10 @@ func (b *imageStore) fromBase(ctx context.Context, recipe sandbox.Recipe, p *pro
 		Layers:                  false,
 		ForceRmIntermediateCtrs: true, RemoveIntermediateCtrs: true,
 		CommonBuildOpts: &buildah.CommonBuildOptions{},
-		Out:             lines, Err: lines,
+		// As mmdebstrap does it: a changed root in a user namespace. It needs no
+		// runtime, of which the service's default may not start on this host.
+		Isolation: buildah.IsolationChroot,
+		Out:       lines, Err: lines,
 	}})
 	stop()
 	lines.flush()

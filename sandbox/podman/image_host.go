@@ -50,22 +50,26 @@ var homeToolchains = []string{
 var hostToolchains = []string{"/nix/store", "/opt/google/chrome", "/home/linuxbrew/.linuxbrew"}
 
 // prepareHostRoot returns the root for `image: host`, made at the first use:
-// it is small, and the same for all sandboxes of this user.
-func prepareHostRoot(ctx context.Context, s *service, cache string) (hostRoot, error) {
+// it is small, and the same for all sandboxes of this user. It lies in the
+// folder base.
+func prepareHostRoot(ctx context.Context, s *service, base string) (hostRoot, error) {
 	if st, err := os.Stat("/usr/bin"); err != nil || !st.IsDir() {
 		return hostRoot{}, sandbox.Errorf(sandbox.FailedPrecondition, "Build the image instead: `pinfold image build`.", "this host has no /usr/bin to offer to `image: host`")
 	}
 	home, _ := os.UserHomeDir()
 	plan := planHostRoot("/", home)
-	dir := filepath.Join(cache, "hostroot-"+plan.hash())
+	dir := filepath.Join(base, "hostroot-"+plan.hash())
 	h := hostRoot{dir: dir, mounts: plan.mounts, path: plan.path}
 	if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 		return h, nil
 	}
-	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return hostRoot{}, fmt.Errorf("making the cache folder: %w", err)
+	if err := os.MkdirAll(base, 0o711); err != nil {
+		return hostRoot{}, fmt.Errorf("making the folder of the host root: %w", err)
 	}
-	tmp, err := os.MkdirTemp(cache, "hostroot-new-")
+	if err := makePassable(base); err != nil {
+		return hostRoot{}, err
+	}
+	tmp, err := os.MkdirTemp(base, "hostroot-new-")
 	if err != nil {
 		return hostRoot{}, fmt.Errorf("making the host root: %w", err)
 	}
@@ -83,6 +87,40 @@ func prepareHostRoot(ctx context.Context, s *service, cache string) (hostRoot, e
 		return hostRoot{}, fmt.Errorf("putting the host root in place: %w", err)
 	}
 	return h, nil
+}
+
+// hostRootBase is where host roots lie: beside Podman's storage, whose parents
+// Podman opens for passing through, and not in the cache, whose parents it
+// leaves closed. Where the host user is not mapped, the sandboxes' root is a
+// stranger on the way to its own root file system.
+func hostRootBase() (string, error) {
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "pinfold"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the folder of the host root: %w", err)
+	}
+	return filepath.Join(home, ".local/share/pinfold"), nil
+}
+
+// makePassable gives the folders on the way to dir that are ours, and closed,
+// the right to be passed through by others; not to be listed. Podman does the
+// same for its storage.
+func makePassable(dir string) error {
+	for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		st, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("opening the way to the host root: %w", err)
+		}
+		if ownerOf(st) != os.Getuid() || st.Mode().Perm()&0o001 != 0 {
+			continue
+		}
+		if err := os.Chmod(dir, st.Mode().Perm()|0o011); err != nil {
+			return fmt.Errorf("opening the way to the host root: %w", err)
+		}
+	}
+	return nil
 }
 
 // hostPlan is the content of the root, before anything is written.
