@@ -19,7 +19,9 @@ import (
 
 // hostHasKernel tells whether the host's own Python, which is the guest's here,
 // has ipykernel. Both answers have a test; the full image has it always.
-func hostHasKernel() bool { return exec.Command("/usr/bin/python3", "-c", "import ipykernel").Run() == nil }
+func hostHasKernel() bool {
+	return exec.Command("/usr/bin/python3", "-c", "import ipykernel").Run() == nil
+}
 
 func TestCodeRunsAsTheAgent(t *testing.T) {
 	if !hostHasKernel() {

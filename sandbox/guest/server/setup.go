@@ -3,6 +3,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -42,6 +43,7 @@ func Setup(cfg guest.Config, r *guest.Report) error {
 		return err
 	}
 	makeFolders()
+	r.Notes = append(r.Notes, closeBrowserDir()...)
 	r.Notes = append(r.Notes, notes()...)
 	// Last: it also keeps the guest itself from what it refuses.
 	r.Filter = "on"
@@ -121,6 +123,16 @@ func makeFolders() {
 			_ = os.MkdirAll(dir, 0o755)
 		}
 	}
+}
+
+// closeBrowserDir closes the browser's folder, with its cookies, to the agent:
+// an engine's volume comes with the owner that was asked for, and mode 0755.
+func closeBrowserDir() []string {
+	err := asUser(sandbox.BrowserUID, sandbox.BrowserGID, func() error { return os.Chmod(sandbox.BrowserDir, 0o700) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return []string{"the browser's folder stays open to commands: " + err.Error()}
+	}
+	return nil
 }
 
 // users are the lines that an image may lack.
