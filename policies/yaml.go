@@ -4,9 +4,12 @@ import (
 	"encoding"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -101,6 +104,27 @@ func ReadFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, maxYAML+1))
+}
+
+// RootOwned refuses a path that another user than root could have written,
+// itself or through the folders above it. An operator's settings must be of
+// this kind, for they win over the user's.
+func RootOwned(path string) error {
+	for p := path; ; p = filepath.Dir(p) {
+		st, err := os.Lstat(p)
+		if err != nil {
+			return err
+		}
+		sys, ok := st.Sys().(*syscall.Stat_t)
+		// In a sticky folder (/tmp) others cannot replace what is root's.
+		open := st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0
+		if !ok || sys.Uid != 0 || st.Mode()&fs.ModeSymlink != 0 || open {
+			return fmt.Errorf("%s must belong to root and be writable by root alone, as part of the operator's settings (%s)", p, path)
+		}
+		if p == filepath.Dir(p) {
+			return nil
+		}
+	}
 }
 
 // checkTokens refuses what makes a file mean something else than it shows, and

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"pinfold.dev/pinfold/policies"
 	"pinfold.dev/pinfold/sandbox"
@@ -59,7 +58,7 @@ func Load(f Folders) (*Set, error) {
 	if err := s.addFolder(f.User, nil); err != nil {
 		return nil, err
 	}
-	return s, s.addFolder(f.Floor, rootOwned)
+	return s, s.addFolder(f.Floor, policies.RootOwned)
 }
 
 // Get returns the template of a name; the caller must not change it.
@@ -136,24 +135,6 @@ func (s *Set) add(path, source string, data []byte) error {
 	}
 	s.byName[t.Name], s.source[t.Name] = t, source
 	return nil
-}
-
-// rootOwned refuses a path that another user than root could have written,
-// itself or through the folders above it.
-func rootOwned(path string) error {
-	for p := path; ; p = filepath.Dir(p) {
-		st, err := os.Lstat(p)
-		if err != nil {
-			return fmt.Errorf("reading the operator's templates: %w", err)
-		}
-		sys, ok := st.Sys().(*syscall.Stat_t)
-		if !ok || sys.Uid != 0 || st.Mode()&fs.ModeSymlink != 0 || (st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0) {
-			return fmt.Errorf("%s must belong to root and be writable by root alone, as part of the operator's settings", p)
-		}
-		if p == filepath.Dir(p) {
-			return nil
-		}
-	}
 }
 
 // Parse reads one template strictly; the error has line, column and the lines

@@ -226,8 +226,10 @@ func TestTheFloorMustBeRootsAlone(t *testing.T) {
 
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink("/etc", link))
-	assert.Error(t, rootOwned(link))
-	assert.NoError(t, rootOwned("/etc"))
+	_, err = Load(Folders{Floor: link})
+	assert.ErrorContains(t, err, "must belong to root")
+	_, err = Load(Folders{Floor: "/etc/skel"})
+	assert.NoError(t, err, "root's alone, and without templates")
 }
 
 func TestTheFloorWins(t *testing.T) {

@@ -54,7 +54,6 @@ type serverInfo struct {
 	PID       int       `json:"pid"`
 	Version   string    `json:"version"`
 	Transport string    `json:"transport"` // stdio or the address
-	Client    string    `json:"client,omitempty"`
 	Started   time.Time `json:"started"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"pinfold.dev/pinfold/mcp"
 	"pinfold.dev/pinfold/sandbox/podman"
@@ -97,6 +98,9 @@ func serve(ctx context.Context, a *app, s settings) error {
 		return errors.Join(err, v.close(clock.context))
 	}
 	defer stop()
+	if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintln(a.stderr, "Waiting for an MCP client on stdin, which is a terminal; 'pinfold config CLIENT' says how clients start this themselves.")
+	}
 	err = v.server.ServeStdio(ctx, &eofReader{Reader: a.stdin, onEOF: clock.arm}, out)
 	v.log.Info("server ends", "why", why(ctx, err))
 	return errors.Join(ended(ctx, err), v.close(clock.context))

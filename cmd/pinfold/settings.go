@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -67,8 +66,8 @@ func loadSettings(flags *pflag.FlagSet, environ []string, configFile string) (se
 		return settings{}, err
 	}
 	if floor.source != "" {
-		if err := rootOwned(floor.source); err != nil {
-			return settings{}, err
+		if err := policies.RootOwned(floor.source); err != nil {
+			return settings{}, operatorFault(err)
 		}
 	}
 	user, err := fileLayer(orDefault(configFile, filepath.Join(configDir(), "config.yaml")), configFile != "")
@@ -284,19 +283,7 @@ func orDefault(s, dflt string) string {
 	return s
 }
 
-// rootOwned refuses an operator's file that another user could have written.
-func rootOwned(path string) error {
-	for p := path; ; p = filepath.Dir(p) {
-		st, err := os.Lstat(p)
-		if err != nil {
-			return err
-		}
-		sys, ok := st.Sys().(*syscall.Stat_t)
-		if !ok || sys.Uid != 0 || st.Mode()&fs.ModeSymlink != 0 || st.Mode().Perm()&0o022 != 0 {
-			return fail("Give it to root: chown root:root and chmod go-w, with the folders above it.", "the operator's file %s could have been written by another user than root (%s)", path, p)
-		}
-		if p == filepath.Dir(p) {
-			return nil
-		}
-	}
+// operatorFault words the error of an operator's file that root alone must own.
+func operatorFault(err error) error {
+	return &failure{what: err.Error(), next: "Give it to root (chown root:root, chmod go-w), with the folders above it.", code: exitFailure, cause: err}
 }

@@ -21,7 +21,7 @@ import (
 // openEngine returns the engine of an instance. It touches no Podman yet: that
 // happens at the first call, so that a server answers its client at once.
 func openEngine(i *instance, log *slog.Logger) (*podman.Engine, error) {
-	return podman.New(podman.Options{Owner: i.id, RuntimeDir: filepath.Dir(i.dir), CacheDir: cacheDir(), Log: log})
+	return podman.New(podman.Options{Owner: i.id, RuntimeDir: filepath.Dir(i.dir), CacheDir: cacheDir(), StateDir: stateDir(), Log: log})
 }
 
 // launcher starts sandboxes and connects to their guests.
@@ -82,11 +82,13 @@ func loadPolicy(name string) (*policies.Policy, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil && dir == operatorDir {
-			err = rootOwned(path)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if dir == operatorDir {
+			if err := policies.RootOwned(path); err != nil {
+				return nil, operatorFault(err)
+			}
 		}
 		p, err := policies.Load(data)
 		if err != nil {
