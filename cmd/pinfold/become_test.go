@@ -76,6 +76,9 @@ func TestBecomePlainUser(t *testing.T) {
 		t.Skip("there is no user pinfold on this machine")
 	}
 	s, pid, text := runBecome(t)
+	if filepath.Dir(s.Exe) == binCache {
+		t.Cleanup(func() { os.Remove(s.Exe); os.Remove(binCache) })
+	}
 	assert.Equal(t, pid, s.PID, "the same process, so that no root parent stays")
 	assert.Equal(t, os.Getpid(), s.PPID)
 	assert.Equal(t, []int{who.uid, who.uid, who.gid}, []int{s.UID, s.EUID, s.GID})

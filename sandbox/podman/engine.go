@@ -40,6 +40,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	services map[string]*service // by runtime; of ours, or the one foreign service under ""
+	boxes    map[*box]bool       // whose process is being watched
 
 	wg sync.WaitGroup // work that outlives its caller
 }
@@ -397,9 +398,14 @@ func (e *Engine) Adopt(ctx context.Context, id, owner string) (sandbox.Sandbox, 
 }
 
 // Close waits for unfinished work, ends our own service and removes this
-// engine's folder. Sandboxes are not ended, though those whose link runs
-// through the service lose it.
+// engine's folder. Sandboxes are let go of, not ended; each ends by itself
+// soon after, because its guest has lost its host.
 func (e *Engine) Close() error {
+	e.mu.Lock()
+	for b := range e.boxes {
+		b.letGo()
+	}
+	e.mu.Unlock()
 	e.wg.Wait()
 	e.mu.Lock()
 	for _, s := range e.services {

@@ -46,6 +46,12 @@ func (e *Engine) facts(ctx context.Context, name string) (imageFacts, error) {
 	got, err := images.GetImage(ctx, name, nil)
 	if err != nil {
 		if status(err) == http.StatusNotFound {
+			if strings.HasPrefix(name, sandbox.ImageRepository+":") {
+				// Our own: perhaps it is being made right now.
+				missing := imageState(e.opts.CacheDir, name, "").Missing()
+				missing.Cause = err
+				return f, missing
+			}
 			return f, imageMissing(name, err)
 		}
 		return f, e.service.fault("looking up the image", err)

@@ -69,7 +69,7 @@ func (b *box) Info() sandbox.Info {
 // Token returns the secret that the guest got on its stdin.
 func (b *box) Token() string { return b.token }
 
-// Done is closed once pid 1 has ended.
+// Done is closed once pid 1 has ended, or the engine was closed.
 func (b *box) Done() <-chan struct{} { return b.done }
 
 // watch follows pid 1 by a descriptor, which no other process can take over.
@@ -83,10 +83,22 @@ func (b *box) watch(pid int) error {
 	if err != nil {
 		return err
 	}
-	b.engine.wg.Add(1)
+	e := b.engine
+	e.mu.Lock()
+	if e.boxes == nil {
+		e.boxes = map[*box]bool{}
+	}
+	e.boxes[b] = true
+	e.mu.Unlock()
+	e.wg.Add(1)
 	go func() {
-		defer b.engine.wg.Done()
+		defer e.wg.Done()
 		defer close(b.done)
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.boxes, b)
+		}()
 		_ = raw.Read(func(fd uintptr) bool {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			n, err := unix.Poll(p, 0)
@@ -94,6 +106,13 @@ func (b *box) watch(pid int) error {
 		})
 	}()
 	return nil
+}
+
+// letGo ends what this process holds of a sandbox, but for a stream that was
+// handed out.
+func (b *box) letGo() {
+	_ = b.attach.Close()
+	_ = b.pidfd.Close()
 }
 
 // Dial returns the stream to the guest. A sandbox has one for its life.
