@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"image/png"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +15,8 @@ import (
 
 	"pinfold.dev/pinfold/sandbox"
 	"pinfold.dev/pinfold/sandbox/guest"
+	"pinfold.dev/pinfold/templates"
 )
-
-// fullImage is the image that `pinfold image build` makes.
-func fullImage() string {
-	if ref := os.Getenv("PINFOLD_TEST_IMAGE"); ref != "" {
-		return ref
-	}
-	return "localhost/pinfold:dev"
-}
 
 func startGuest(ctx context.Context, t *testing.T, e *Engine, spec sandbox.Spec) *guest.Client {
 	t.Helper()
@@ -48,6 +40,8 @@ func startGuest(ctx context.Context, t *testing.T, e *Engine, spec sandbox.Spec)
 // image without them fails the test.
 func TestFilesAndCodeInTheImage(t *testing.T) {
 	e := newTestEngine(t, func(o *Options) { o.GuestPath = "" })
+	recipe, err := templates.ImageRecipe()
+	require.NoError(t, err)
 	warm, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, e.Warm(warm))
@@ -55,7 +49,7 @@ func TestFilesAndCodeInTheImage(t *testing.T) {
 		t.Run(string(isolation), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
-			c := startGuest(ctx, t, e, sandbox.Spec{Image: fullImage(), Isolation: isolation})
+			c := startGuest(ctx, t, e, sandbox.Spec{Image: recipe.Reference(), Isolation: isolation})
 			fileWork(ctx, t, c)
 			codeWork(ctx, t, c, isolation)
 		})
