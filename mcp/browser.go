@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"strings"
 
 	"pinfold.dev/pinfold/sandbox"
 	"pinfold.dev/pinfold/tools"
@@ -115,17 +116,28 @@ func (s *Server) openBrowser(ses *session, box *Box, try *browserTry) {
 	}
 }
 
-// browserWords asks a browser for its pages and its own sandbox, as far as it
-// tells.
-func browserWords(ctx context.Context, b Browser) (tabs []string, own string) {
-	if t, ok := b.(interface {
-		Summary(ctx context.Context) []string
-	}); ok {
-		tabs = t.Summary(ctx)
+// browserWords describes a browser's pages, and whether Chromium's own sandbox
+// is on: it does not start when it cannot build one, unless it was told to do
+// without.
+func browserWords(b Browser, st *sandbox.GuestStatus) (tabs []string, own string) {
+	for _, t := range b.Tabs() {
+		mark := ""
+		if t.Current {
+			mark = " (current)"
+		}
+		tabs = append(tabs, clip(t.ID+mark+": "+t.Title+" "+t.URL, 300))
 	}
-	own = "started; its state was not read"
-	if c, ok := b.(interface{ OwnSandbox() string }); ok {
-		own = c.OwnSandbox()
+	own = "not started"
+	if st == nil {
+		return tabs, own
+	}
+	for _, p := range st.Table {
+		if p.UID == sandbox.BrowserUID {
+			own = "on"
+			if strings.Contains(p.Command, "--no-sandbox") {
+				return tabs, "off: process " + clip(p.Command, 100)
+			}
+		}
 	}
 	return tabs, own
 }

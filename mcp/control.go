@@ -238,7 +238,7 @@ func (c *control) SessionStatus(ctx context.Context, all bool) (tools.SessionRep
 	ses.mu.Unlock()
 	r.ChromiumSandbox = "not started"
 	if b != nil {
-		r.Tabs, r.ChromiumSandbox = browserWords(ctx, b)
+		r.Tabs, r.ChromiumSandbox = browserWords(b, r.Guest)
 	}
 	if all {
 		infos, err := s.Sessions(ctx)
