@@ -92,8 +92,15 @@ func TestImageOfASmallRecipe(t *testing.T) {
 	assert.False(t, state.Ready)
 	assert.False(t, state.Preparing)
 
+	// A session that wants it meanwhile hears at once how far it is.
+	_, err = e.Start(t.Context(), sandbox.Spec{Session: newSession(), Image: recipe.Reference()})
+	var missing *sandbox.Error
+	require.ErrorAs(t, err, &missing)
+	assert.Equal(t, "image_missing", missing.Reason)
+	assert.Contains(t, missing.Hint, "pinfold image build")
+
 	var seen []string
-	last := 0
+	last, asked := 0, false
 	ref, _, err := e.BuildImage(t.Context(), recipe, func(stage string, percent int, line string) {
 		assert.GreaterOrEqual(t, percent, last, stage)
 		last = percent
@@ -104,6 +111,16 @@ func TestImageOfASmallRecipe(t *testing.T) {
 				assert.True(t, s.Preparing)
 				assert.Equal(t, stage, s.Stage)
 			}
+		}
+		if stage == "installing packages" && !asked {
+			asked = true
+			began := time.Now()
+			_, err := e.Start(t.Context(), sandbox.Spec{Session: newSession(), Image: recipe.Reference()})
+			if assert.ErrorAs(t, err, &missing) {
+				assert.Equal(t, "image_preparing", missing.Reason)
+				assert.True(t, missing.Retry)
+			}
+			assert.Less(t, time.Since(began), 2*time.Second)
 		}
 	})
 	require.NoError(t, err)
