@@ -129,14 +129,22 @@ func (b *Browser) Act(ctx context.Context, r ActRequest) (ActResult, error) {
 		}
 		return o.after(r, &out)
 	})
-	if err != nil || opened == nil {
+	next := ""
+	switch {
+	case err == nil && opened != nil: // what follows is about the tab that the steps opened
+		b.select_(opened)
+		next = opened.id
+	case isReason(err, "tab_closed") && out.Done == len(r.Steps) && out.Done > 0:
+		// The last step closed its tab, as sign-in windows do: back to where it
+		// came from.
+		if err := b.left(ctx, out.Tab); err != nil {
+			return out, nil
+		}
+	default:
 		return out, err
 	}
-	// The steps opened a tab: what follows is about that one.
-	b.select_(opened)
-	before := out.Events
-	err = b.on(ctx, common{tab: opened.id, timeout: callTime, answer: answer}, &out.Reply, func(o *op) error {
-		if err := o.settle(settleNavigation); err != nil {
+	err = b.on(ctx, common{tab: next, timeout: callTime, answer: answer}, &out.Reply, func(o *op) error {
+		if err := o.settle(settleAct); err != nil {
 			return err
 		}
 		if r.Expect != nil {
@@ -146,10 +154,29 @@ func (b *Browser) Act(ctx context.Context, r ActRequest) (ActResult, error) {
 		}
 		return o.after(r, &out)
 	})
-	if len(before) > 0 && len(out.Events) >= len(before) && &out.Events[0] != &before[0] {
-		out.Events = append(before, out.Events...)
-	}
 	return out, err
+}
+
+// left waits until a closed tab is off the list.
+func (b *Browser) left(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		_, err := b.pick(id)
+		if err != nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.current == nil {
+				return err
+			}
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // followed is the last tab that a step opened and that is still there.

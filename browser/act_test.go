@@ -59,7 +59,7 @@ func TestAFormInOneCall(t *testing.T) {
 		Step{Do: "select", On: refOf(t, s, `"Country"`), Values: []string{"Spain"}},
 		Step{Do: "check", On: refOf(t, s, `"Remember me"`)},
 		Step{Do: "fill", On: "label=Born", Text: str("2001-02-03")},
-		Step{Do: "click", On: refOf(t, s, `button`)})
+		Step{Do: "click", On: refOf(t, s, `"Send"`)})
 	t.Log(strings.Join(r.Steps, "\n"), "\n"+r.StatusLine()+"\n"+r.Snapshot.Text, r.Snapshot.Footer())
 	assert.Equal(t, 5, r.Done)
 	assert.Contains(t, r.URL, "email=ann%40example.org")
@@ -124,7 +124,8 @@ func TestB27ReusedNodeIsStale(t *testing.T) {
 	b, _ := use(t)
 	s := open(t, b, fixture("/b27")).Snapshot.Text
 	row := refOf(t, s, `"Row 3"`)
-	act(t, b, Step{Do: "click", On: refOf(t, s, `"Next"`)})
+	_, err := b.Act(callCtx(t), ActRequest{Steps: []Step{{Do: "click", On: refOf(t, s, `"Next"`)}, {Do: "wait", Text: str("Row 53")}}, Snapshot: "none"})
+	require.NoError(t, err)
 	e, _ := actErr(t, b, Step{Do: "click", On: row})
 	assert.Equal(t, "stale_ref", e.Reason)
 	assert.Contains(t, e.Message, "Row 53")

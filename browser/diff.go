@@ -33,7 +33,7 @@ func changes(before, after []line, max int) (string, bool) {
 		switch {
 		case hit == nil:
 			unmatched = append(unmatched, i)
-		case hit.text != l.text:
+		case unfocused(hit.text) != unfocused(l.text):
 			hit.used = true
 			out = append(out, change{"~", i})
 		default:
@@ -102,3 +102,7 @@ func changes(before, after []line, max int) (string, bool) {
 	}
 	return s.String(), true
 }
+
+// unfocused is a line without the note that it has the focus, which every
+// click moves.
+func unfocused(s string) string { return strings.Replace(s, " focused", "", 1) }

@@ -87,7 +87,7 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 			function fill(o){[...list.children].forEach((d,i)=>d.textContent='Row '+(o+i+1))} fill(0)</script>`,
 		"/b30": `<title>Shop</title><button style="position:absolute;top:100px;left:50px" onclick="out.textContent='bought'">Buy</button><p id=out></p>
 			<div id=banner style="position:fixed;inset:0;background:#eee"><p>We use cookies</p><button onclick="banner.remove()">Accept cookies</button></div>`,
-		"/b31": `<title>Pulse</title><style>@keyframes p{from{transform:translateX(0)}to{transform:translateX(60px)}}button{animation:p .4s infinite alternate linear;width:200px}</style>
+		"/b31": `<title>Pulse</title><style>@keyframes p{from{transform:rotate(0)}to{transform:rotate(360deg)}}button{animation:p 2s infinite linear;width:120px;height:120px;margin:100px}</style>
 			<button onclick="out.textContent='pulsed'">Pulse</button><p id=out></p>`,
 		"/b33": `<title>Drag</title><canvas id=c width=300 height=200 tabindex=0 style="border:1px solid"></canvas><p id=out></p>
 			<div id=src draggable=true style="width:80px;height:40px;background:#cde">card</div><div id=dst style="width:200px;height:80px;background:#eee">here</div>
@@ -108,7 +108,7 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 			<button onmousedown="out.textContent='down '+confirm('Now?')">Down</button>`,
 		"/b63":       `<title>Unsaved</title><input aria-label=Text><script>onbeforeunload=e=>{e.preventDefault();return 'x'}</script>`,
 		"/b66":       `<title>Login</title><button onclick="open('/b66/popup','p','width=400,height=300')">Sign in</button><p id=out>signed out</p><script>onmessage=e=>out.textContent='signed in: '+e.data</script>`,
-		"/b66/popup": `<title>Provider</title><button onclick="opener.postMessage('token','*');close()">Allow</button>`,
+		"/b66/popup": `<title>Provider</title><button onclick="opener.postMessage('token','*');window.close()">Allow</button>`,
 		"/b70":       `<title>Files</title><a href=/b70/file>Report</a>`,
 		"/b74": `<title>Upload</title><input type=file id=f hidden onchange="out.textContent='got '+f.files[0].name+' '+f.files[0].size"><button onclick="f.click()">Choose</button>
 			<label>Direct <input type=file onchange="out.textContent='direct '+this.files[0].name+' '+this.files[0].size"></label><div id=plain onclick="">plain</div><p id=out></p>`,

@@ -65,7 +65,8 @@ func (o *op) clickAt(x, y float64, button string, count, modifiers int) error {
 // letUp releases a button after a press that was interrupted.
 func (o *op) letUp(err error, params map[string]any) {
 	release := func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		// A page that hangs gets it when it comes back; nobody waits for that.
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
 		_ = o.t.sess.Call(ctx, "Input.dispatchMouseEvent", params, nil)
 	}
@@ -194,7 +195,7 @@ func (o *op) press(c chord, hold time.Duration) error {
 	}
 	if err != nil {
 		release := func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 			_ = o.t.sess.Call(ctx, "Input.dispatchKeyEvent", up, nil)
 		}

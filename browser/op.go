@@ -51,7 +51,7 @@ type common struct {
 // held, ends f in time, frees a hung page, and fills the reply.
 func (b *Browser) on(ctx context.Context, c common, reply *Reply, f func(*op) error) error {
 	err := b.run(ctx, c, reply, f)
-	reply.Events = append(reply.Events, b.log.take()...)
+	reply.Events = append(reply.Events, b.log.take()...) // a call on two tabs replies once
 	return err
 }
 
@@ -94,7 +94,7 @@ func (b *Browser) run(ctx context.Context, c common, reply *Reply, f func(*op) e
 		err = f(o)
 	}
 	err = o.verdict(err)
-	if isReason(err, "timeout") && opctx.Err() != nil {
+	if isReason(err, "timeout") {
 		if freed := o.free(); freed != nil {
 			err = freed
 			if isReason(err, "tab_hung") && freed.Details["still"] == true {

@@ -91,7 +91,7 @@ type aim struct {
 const (
 	// patience is how long a target may stay covered, moving or disabled when
 	// the call names no time of its own: an agent is better off knowing.
-	patience = 3 * time.Second
+	patience = 2 * time.Second
 	// motion is how long a moving target is waited for before it is taken as
 	// one that never rests.
 	motion = time.Second
@@ -201,7 +201,7 @@ func (o *op) aimOnce(h *hit, offset []float64, force, restless bool) (aim, error
 	if len(first) == 0 || largest(first).area() < 0.01 {
 		return a, fail("not_visible", "Take a browser_snapshot and choose something that is shown.", "%s is not visible: it has no size on the page", h)
 	}
-	if err := o.sleep(17 * time.Millisecond); err != nil {
+	if err := o.frames(); err != nil {
 		return a, err
 	}
 	second, err := o.quads(node)
@@ -364,7 +364,7 @@ func (o *op) related(h *hit, other int64) (bool, error) {
 	err = o.call("Runtime.callFunctionOn", map[string]any{"objectId": target, "returnByValue": true, "arguments": []map[string]any{{"objectId": there}},
 		"functionDeclaration": `function(there) {
 			for (let n = there; n; n = n.assignedSlot || n.parentNode || n.host) if (n === this) return true;
-			for (let n = this; n; n = n.parentNode || n.host) if (n === there) return n.nodeType === 1 && n.getRootNode() !== this.getRootNode();
+			for (let n = this; n; n = n.parentNode || n.host) if (n === there && n.getRootNode() !== this.getRootNode()) return true;
 			const el = there.nodeType === 1 ? there : there.parentElement;
 			const label = el && el.closest('label');
 			if (label && label.control === this) return true;

@@ -42,10 +42,11 @@ func (r *refs) init() {
 	r.byKey, r.byRef = map[refKey]*refInfo{}, map[string]*refInfo{}
 }
 
-// assign returns the ref of a node; the fingerprint is that of now.
+// assign returns the ref of a node. A known ref keeps the fingerprint that the
+// caller last saw: only [refs.saw] changes it.
 func (r *refs) assign(k refKey, role, name string, textual bool) string {
 	if i := r.byKey[k]; i != nil {
-		i.role, i.name, i.textual, i.seen = role, cut(name, 200), textual, r.look
+		i.seen = r.look
 		return i.ref
 	}
 	if len(r.byRef) >= maxRefs {
@@ -55,6 +56,13 @@ func (r *refs) assign(k refKey, role, name string, textual bool) string {
 	i := &refInfo{ref: "e" + strconv.Itoa(r.next), key: k, role: role, name: cut(name, 200), textual: textual, seen: r.look}
 	r.byKey[k], r.byRef[i.ref] = i, i
 	return i.ref
+}
+
+// saw takes what a node is now as what the caller knows of it.
+func (r *refs) saw(n *node) {
+	if i := r.byRef[n.ref]; i != nil && n.ref != "" && i.role != "unlisted" {
+		i.role, i.name, i.textual = n.role, cut(n.name, 200), n.textual
+	}
 }
 
 // begin starts a new look and forgets what is long gone. docs are the

@@ -16,6 +16,7 @@ type line struct {
 	ref    string
 	rank   int // what the budget is spent on first: 0 best
 	outlne bool
+	whole  bool // the line shows what is in its node too
 	parent int // index of the line that holds it, -1 at the top
 	node   *node
 }
@@ -57,7 +58,8 @@ func (r *renderer) render(kids []*node, depth, parent int, top bool) {
 		switch {
 		case k.text:
 			t := cleanText(k.name)
-			if t == "" || r.mode == "interactive" || i+1 < len(kids) && kids[i+1].act && cleanText(kids[i+1].name) == t {
+			if t == "" || r.mode == "interactive" || i+1 < len(kids) && kids[i+1].act && kids[i+1].name == t ||
+				i > 0 && kids[i-1].act && kids[i-1].name == t {
 				continue // a label that its control says again
 			}
 			r.add(k, depth, parent, over, t)
@@ -73,7 +75,7 @@ func (r *renderer) render(kids []*node, depth, parent int, top bool) {
 			}
 		case k.role == "heading" && len(k.kids) == 1 && k.kids[0].act && len(k.kids[0].kids) == 0 && !k.act:
 			r.add(k, depth, parent, over, fmt.Sprintf("h%d %s", max(k.level, 1), r.word(k.kids[0])))
-			r.lines[len(r.lines)-1].ref = k.kids[0].ref
+			r.lines[len(r.lines)-1].ref, r.lines[len(r.lines)-1].whole = k.kids[0].ref, true
 			continue
 		}
 		if r.mode == "interactive" && !k.act && k.role != "heading" && !strings.HasPrefix(k.role, "iframe") {
@@ -265,7 +267,7 @@ func (r *renderer) flat(k *node, depth, parent int, top bool) {
 	}
 	r.add(k, depth, parent, top, full)
 	l := &r.lines[len(r.lines)-1]
-	l.ref = ref
+	l.ref, l.whole = ref, true
 	if l.text != text {
 		l.text, l.full = text, full
 	}

@@ -1,7 +1,9 @@
 package browser
 
 import (
+	"context"
 	"strings"
+	"time"
 )
 
 // Scripts of ours run in an isolated world: the page sees neither them nor
@@ -133,7 +135,9 @@ func (o *op) evalNodes(f *frame, expression string) ([]int64, error) {
 
 // letGo releases the page's objects that a call held.
 func (o *op) letGo() {
-	_ = o.t.sess.Call(o.ctx, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": objectGroup}, nil)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.base), 50*time.Millisecond)
+	defer cancel()
+	_ = o.t.sess.Call(ctx, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": objectGroup}, nil)
 }
 
 // nodesFrom runs a function on a node that returns an array of elements.

@@ -175,6 +175,7 @@ func (o *op) snapshot(s snapOptions) (SnapshotText, error) {
 			out.Text, out.Diff = wrapPage(token(), text), true
 			now.seen = make([]bool, len(r.lines))
 			o.t.shown = now
+			o.saw(r.lines, nil)
 			return out, nil
 		}
 	}
@@ -184,6 +185,7 @@ func (o *op) snapshot(s snapOptions) (SnapshotText, error) {
 			out.Shown++
 		}
 	}
+	o.saw(r.lines, now.seen)
 	out.Text = wrapPage(token(), assemble(r.lines, now.seen, func(i int) string { return o.container(r.lines, i) }))
 	if whole || o.t.shown == nil {
 		o.t.shown = now
@@ -202,6 +204,26 @@ func (o *op) snapshot(s snapOptions) (SnapshotText, error) {
 		out.Saved = o.save(r.lines)
 	}
 	return out, nil
+}
+
+// saw refreshes the fingerprints of what the caller sees; nil: of everything.
+func (o *op) saw(lines []line, seen []bool) {
+	for i, l := range lines {
+		if l.node == nil || seen != nil && !seen[i] {
+			continue
+		}
+		o.t.refs.saw(l.node)
+		if l.whole {
+			var walk func(ks []*node)
+			walk = func(ks []*node) {
+				for _, k := range ks {
+					o.t.refs.saw(k)
+					walk(k.kids)
+				}
+			}
+			walk(l.node.kids)
+		}
+	}
 }
 
 // fenceLen is what the lines around page text take.

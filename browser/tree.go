@@ -202,7 +202,9 @@ func (b *builder) distil(n *node, kids []*node) []*node {
 		return kids
 	case n.role == "combobox" || n.role == "listbox":
 		kids = b.choices(n, kids)
-	case n.role == "textbox" || n.role == "searchbox" || n.role == "spinbutton" || n.role == "Date" || n.role == "DateTime" || n.role == "InputTime":
+	case n.role == "Date" || n.role == "DateTime" || n.role == "InputTime":
+		kids, n.hasValue = nil, true // its parts are set as one value
+	case n.role == "textbox" || n.role == "searchbox" || n.role == "spinbutton":
 		if n.value == "" {
 			n.value = joinText(kids, 500)
 		}
