@@ -162,7 +162,7 @@ func (p *plan) generator() (*specgen.SpecGenerator, error) {
 	g.ImageVolumeMode = "ignore"
 	g.Labels, g.Annotations = labels, p.annulled
 	g.Entrypoint, g.Command = []string{sandbox.GuestPath}, []string{}
-	g.Env, g.UnsetEnvAll = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, ptr(true)
+	g.Env, g.UnsetEnvAll = map[string]string{"PATH": systemPath}, ptr(true)
 	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
 	g.WorkDir = "/"
 	g.User = "0:0"

@@ -359,7 +359,7 @@ func (b *box) handOver() error {
 		if env == nil {
 			env = map[string]string{}
 		}
-		env["PATH"] = strings.Join(b.plan.path, ":")
+		env["PATH"] = agentPath + ":" + strings.Join(b.plan.path, ":") + ":" + systemPath
 	}
 	line, err := json.Marshal(guest.Config{
 		Version: guest.Version, Token: b.token, Link: b.plan.link, Isolation: s.Isolation,
@@ -377,6 +377,13 @@ func (b *box) handOver() error {
 	}
 	return b.attach.SetWriteDeadline(time.Time{})
 }
+
+// Parts of the PATH of commands: what the agent installs itself comes first,
+// what the host brings for `image: host` before the system's own.
+const (
+	agentPath  = sandbox.HomeDir + "/.local/bin:" + sandbox.HomeDir + "/.npm-global/bin"
+	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
 
 // configMax is the guest's limit for its configuration line.
 const configMax = 64 << 10
