@@ -356,3 +356,53 @@ func TestTheLogFileGetsEachLineToo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 }
+
+// refusal calls shell_run and returns the error of its result.
+func (p *program) refusal(t *testing.T, command string) map[string]any {
+	t.Helper()
+	answer := p.say(t, `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"shell_run","arguments":{"command":"`+command+`"}}}`)
+	result := answer["result"].(map[string]any)
+	require.Equal(t, true, result["isError"], answer)
+	return result["structuredContent"].(map[string]any)["error"].(map[string]any)
+}
+
+func TestTheNamedPolicyIsTheOneThatHolds(t *testing.T) {
+	dir := quiet(t)
+	policies := filepath.Join(dir, "config", "pinfold", "policies")
+	require.NoError(t, os.MkdirAll(policies, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(policies, "look-only.yaml"), []byte(`version: 1
+name: look-only
+rules:
+  - name: reading
+    effect: allow
+    permissions: [file.read, session.read, session.manage]
+  - name: no shell
+    effect: deny
+    tools: [shell_*, code_run]
+    reason: This task reads; it runs nothing.
+`), 0o600))
+	p := start(t, nil, "serve", "--policy", "look-only")
+	p.say(t, initialize)
+	e := p.refusal(t, "id")
+	assert.Equal(t, "permission_denied", e["code"])
+	assert.Contains(t, e["message"], "no shell")
+	assert.Contains(t, e["message"], "This task reads; it runs nothing.")
+}
+
+func TestWhatEverySessionWouldBeRefusedForIsSaidAtTheStart(t *testing.T) {
+	dir := quiet(t)
+	for says, args := range map[string][]string{
+		`there is no template "none"`: {"--template", "none"},
+		`there is none named "none"`:  {"--policy", "none"},
+		`"../x" is not a name`:        {"--policy", "../x"},
+		"cannot be opened":            {"--workspace", "/nowhere/at/all:overlay"},
+		"not available yet":           {"--workspace", "/tmp:bind"},
+		"the whole home folder":       {"--workspace", dir},
+		"the host's settings":         {"--roots", "/etc/ssl"},
+	} {
+		p := start(t, nil, append([]string{"serve"}, args...)...)
+		assert.Equal(t, exitFailure, p.ended(t, patience), args)
+		assert.Contains(t, p.stderr.String(), says)
+		assert.Empty(t, serverFolders(t))
+	}
+}

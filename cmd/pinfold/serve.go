@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"pinfold.dev/pinfold/mcp"
 	"pinfold.dev/pinfold/sandbox/podman"
+	"pinfold.dev/pinfold/templates"
 )
 
 const serveLong = `Serve MCP. A client starts this command and speaks over stdin and stdout;
@@ -65,6 +67,7 @@ func serveCommand(a *app) *cobra.Command {
 // serving is one running server and what it holds on the host.
 type serving struct {
 	log      *slog.Logger
+	logFile  io.Closer
 	instance *instance
 	engine   *podman.Engine
 	server   *mcp.Server
@@ -82,11 +85,10 @@ func serve(ctx context.Context, a *app, s settings) error {
 	if err != nil {
 		return err
 	}
-	v, closeLog, err := open(a, s, "stdio")
+	v, err := open(a, s, "stdio")
 	if err != nil {
 		return err
 	}
-	defer closeLog()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// From the first sign of the client's end a clock runs, whatever hangs.
@@ -106,49 +108,70 @@ func serve(ctx context.Context, a *app, s settings) error {
 	return errors.Join(ended(ctx, err), v.close(clock.context))
 }
 
-// open makes everything of a server that touches no engine.
-func open(a *app, s settings, transport string) (v *serving, closeLog func() error, err error) {
-	log, logFile, err := newLog(a.stderr, s.LogLevel, s.LogFile)
-	if err != nil {
-		return nil, nil, err
+// open makes everything of a server that touches no engine, or nothing.
+func open(a *app, s settings, transport string) (*serving, error) {
+	v := &serving{}
+	if err := v.fill(a, s, transport); err != nil {
+		// Nothing runs yet that could take its time to end.
+		return nil, errors.Join(err, v.close(func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }))
 	}
-	v = &serving{log: log}
-	defer func() {
-		if err != nil {
-			logFile.Close()
-			if v.instance != nil {
-				v.instance.Close()
-			}
-		}
-	}()
+	v.tidy()
+	return v, nil
+}
+
+func (v *serving) fill(a *app, s settings, transport string) error {
 	set, err := loadTemplates()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if _, err := set.Get(s.Template); err != nil {
-		return nil, nil, err
+	if err := checkStart(set, &s); err != nil {
+		return err
 	}
 	policy, err := loadPolicy(s.Policy)
 	if err != nil {
-		return nil, nil, err
+		return err
+	}
+	if v.log, v.logFile, err = newLog(a.stderr, s.LogLevel, s.LogFile); err != nil {
+		return err
 	}
 	if v.instance, err = newInstance(); err != nil {
-		return nil, nil, err
+		return err
 	}
-	if v.engine, err = openEngine(v.instance, log); err != nil {
-		return nil, nil, err
+	if v.engine, err = openEngine(v.instance, v.log); err != nil {
+		return err
 	}
-	if v.server, err = newServer(s, v.instance, v.engine, set, policy, log); err != nil {
-		return nil, nil, err
+	if v.server, err = newServer(s, v.instance, v.engine, set, policy, v.log); err != nil {
+		return err
 	}
 	info := serverInfo{ID: v.instance.id, PID: os.Getpid(), Version: version, Transport: transport, Started: time.Now().UTC()}
-	if v.control, err = listenControl(v.instance.socket(), info, v.server, log); err != nil {
-		return nil, nil, err
+	if v.control, err = listenControl(v.instance.socket(), info, v.server, v.log); err != nil {
+		return err
 	}
-	log.Info("server starts", "server", v.instance.id, "version", version, "transport", transport,
+	v.log.Info("server starts", "server", v.instance.id, "version", version, "transport", transport,
 		"template", s.Template, "policy", policy.Name, "policy_sha256", policy.Digest())
-	v.tidy()
-	return v, logFile.Close, nil
+	return nil
+}
+
+// checkStart refuses at the start what every session would be refused for, and
+// resolves the host's folders.
+func checkStart(set *templates.Set, s *settings) error {
+	t, err := set.Get(s.Template)
+	if err != nil {
+		return err
+	}
+	if s.Workspace.Mode != "" {
+		spec, err := t.Spec("check", "", templates.Choice{Workspace: s.Workspace})
+		if err != nil {
+			return err
+		}
+		s.Workspace = spec.Workspace
+	}
+	for i, r := range s.Roots {
+		if s.Roots[i], err = templates.Source(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tidy removes what servers that no longer live left behind. It runs beside the
@@ -169,15 +192,33 @@ func (v *serving) tidy() {
 	}()
 }
 
-// close ends the sessions and lets go of everything.
+// close ends the sessions and lets go of everything that there is.
 func (v *serving) close(bound func() (context.Context, context.CancelFunc)) error {
 	ctx, cancel := bound()
 	defer cancel()
-	v.control.Close()
-	v.stopTidy()
-	err := v.server.Close(ctx)
-	<-v.tidied
-	return errors.Join(err, v.engine.Close(), v.instance.Close())
+	if v.control != nil {
+		v.control.Close()
+	}
+	if v.stopTidy != nil {
+		v.stopTidy()
+	}
+	var errs []error
+	if v.server != nil {
+		errs = append(errs, v.server.Close(ctx))
+	}
+	if v.tidied != nil {
+		<-v.tidied
+	}
+	if v.engine != nil {
+		errs = append(errs, v.engine.Close())
+	}
+	if v.instance != nil {
+		errs = append(errs, v.instance.Close())
+	}
+	if v.logFile != nil {
+		errs = append(errs, v.logFile.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // protocolStream is where answers go: the real stdout, put out of reach of

@@ -21,11 +21,10 @@ func serveHTTP(ctx context.Context, a *app, s settings) error {
 	}
 	defer lis.Close()
 	base := "http://" + lis.Addr().String()
-	v, closeLog, err := open(a, s, base)
+	v, err := open(a, s, base)
 	if err != nil {
 		return err
 	}
-	defer closeLog()
 	bound := func() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.Background(), endHTTP)
 	}
