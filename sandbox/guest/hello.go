@@ -104,7 +104,10 @@ func greet(conn net.Conn, token string) (Report, error) {
 	if err := readHello(conn, &g); err != nil {
 		return Report{}, err
 	}
-	if g.Magic != magic || g.Version != Version || len(g.Nonce) != nonceSize {
+	if g.Magic != magic || len(g.Nonce) != nonceSize {
+		return Report{}, fmt.Errorf("%w: no greeting of a guest", ErrFrame)
+	}
+	if g.Version != Version {
 		return Report{}, &sandbox.Error{
 			Code: sandbox.FailedPrecondition, Reason: "guest_version",
 			Message: fmt.Sprintf("the sandbox's guest speaks version %d, this server %d", g.Version, Version),
