@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -70,22 +69,41 @@ func play(ctx context.Context, bin, keep string) (err error) {
 	if err := nothingLeft(ctx, bin, told.Session); err != nil {
 		return err
 	}
-	fmt.Printf("\n── nothing is left of %s: no session, container or volume  %s\n", told.Session, took(time.Since(start)))
+	fmt.Printf("\n── nothing is left of %s: no session, container, volume or process  %s\n", told.Session, took(time.Since(start)))
 	fmt.Printf("\nThe whole story took %s.\n", time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
-// nothingLeft asks the engine, past our own server, what carries the session's name.
+// nothingLeft asks past our own server: Podman for what carries the session's
+// label, the system for processes that name it, our own verb for the session.
 func nothingLeft(ctx context.Context, bin, session string) error {
-	out, err := exec.CommandContext(ctx, bin, "sessions", "--json", "--engine").Output()
-	if err != nil {
-		return fmt.Errorf("asking for what is left: %w", err)
+	for _, ask := range [][]string{
+		{"podman", "ps", "--all", "--quiet", "--filter", "label=pinfold.session=" + session},
+		{"podman", "volume", "ls", "--quiet", "--filter", "label=pinfold.session=" + session},
+	} {
+		out, err := exec.CommandContext(ctx, ask[0], ask[1:]...).Output()
+		if err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(ask, " "), err)
+		}
+		if len(out) > 0 {
+			return fmt.Errorf("something of %s is left: %s printed %s", session, strings.Join(ask, " "), out)
+		}
 	}
-	if !json.Valid(out) {
-		return fmt.Errorf("pinfold sessions --json printed no JSON: %s", out)
+	out, err := exec.CommandContext(ctx, bin, "sessions", "--json").Output()
+	if err != nil {
+		return fmt.Errorf("pinfold sessions --json: %w", err)
 	}
 	if strings.Contains(string(out), session) {
-		return fmt.Errorf("something of %s is left:\n%s", session, out)
+		return fmt.Errorf("%s is still listed:\n%s", session, out)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, f := range lines {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), session) {
+			return fmt.Errorf("a process of %s is left: %s", session, strings.ReplaceAll(string(b), "\x00", " "))
+		}
 	}
 	return nil
 }
