@@ -7,7 +7,7 @@ shift
 began=$SECONDS
 (
 	while sleep 20; do echo "… $say, $((SECONDS - began)) s"; done
-) &
+) 2>/dev/null & # or it would say that its sleep was ended
 ticker=$!
 disown "$ticker" # or bash reports its end
 # The ticker's sleep would hold our stdout open after we ended.

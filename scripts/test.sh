@@ -27,7 +27,7 @@ failed=0
 		last=$(grep -h -a -E '^ *--- |^ok ' "$out/$step.log" 2>/dev/null | tail -n 1)
 		echo "… $step, $((SECONDS - began)) s in all${last:+, last: ${last# }}"
 	done
-) &
+) 2>/dev/null &
 ticker=$!
 disown "$ticker"
 # shellcheck disable=SC2317,SC2329 # called by the trap

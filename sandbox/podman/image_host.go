@@ -73,7 +73,7 @@ func prepareHostRoot(ctx context.Context, s *service, base string) (hostRoot, er
 	if err != nil {
 		return hostRoot{}, fmt.Errorf("making the host root: %w", err)
 	}
-	defer s.removeTree(context.WithoutCancel(ctx), tmp) // gone already when all went well
+	defer func() { _ = s.removeTree(context.WithoutCancel(ctx), tmp) }() // gone already when all went well
 	if err := plan.write(tmp); err != nil {
 		return hostRoot{}, err
 	}

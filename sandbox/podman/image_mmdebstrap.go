@@ -225,7 +225,7 @@ type lineWriter struct {
 func (w *lineWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log.Write(p)
+	_, _ = w.log.Write(p)
 	w.rest = append(w.rest, p...)
 	for {
 		i := bytes.IndexAny(w.rest, "\r\n")

@@ -128,7 +128,7 @@ func (p *progress) write(failure string) {
 	}
 	tmp := filepath.Join(p.dir, buildStateFile+".tmp")
 	if os.WriteFile(tmp, data, 0o600) == nil {
-		os.Rename(tmp, filepath.Join(p.dir, buildStateFile))
+		_ = os.Rename(tmp, filepath.Join(p.dir, buildStateFile))
 	}
 }
 
