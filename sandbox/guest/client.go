@@ -35,11 +35,7 @@ type Client struct {
 // Connect greets the guest behind conn and checks what it reports. It owns conn
 // from here on, on failure too.
 func Connect(ctx context.Context, conn net.Conn, want Expect) (*Client, error) {
-	deadline := time.Now().Add(helloTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	_ = conn.SetDeadline(deadline)
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	report, err := greet(conn, want.Token)
 	if !stop() && err == nil {
