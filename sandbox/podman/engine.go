@@ -241,6 +241,8 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return nil, e
 	}
 	b := newBox(e, s, p)
+	step := stopwatch{}
+	step.mark("begin")
 	defer func() {
 		if err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
@@ -282,6 +284,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	step.mark("prepare")
 	if err := caller.Err(); err != nil {
 		return nil, fromContext(err)
 	}
@@ -291,18 +294,20 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return nil, s.createFault(spec, err)
 	}
 	p.made.container = true
+	step.mark("create")
 	if err := caller.Err(); err != nil {
 		return nil, fromContext(err)
 	}
-	if err := e.run(ctx, call, b); err != nil {
+	if err := e.run(ctx, call, b, &step); err != nil {
 		return nil, err
 	}
+	e.opts.Log.Debug("sandbox started", append([]any{"session", spec.Session, "runtime", p.runtime}, step.attrs()...)...)
 	return b, nil
 }
 
 // run attaches to the container, starts it, reads its state back, and only
 // then hands over the token.
-func (e *Engine) run(ctx, call context.Context, b *box) error {
+func (e *Engine) run(ctx, call context.Context, b *box, step *stopwatch) error {
 	p, s := b.plan, b.service
 	broken := func(err error) error {
 		if status(err) == 0 {
@@ -316,9 +321,11 @@ func (e *Engine) run(ctx, call context.Context, b *box) error {
 	if b.attach, err = s.hijack(ctx, "/containers/"+b.info.ID+"/attach", q, nil); err != nil {
 		return broken(err)
 	}
+	step.mark("attach")
 	if err := containers.Start(call, b.info.ID, nil); err != nil {
 		return broken(err)
 	}
+	step.mark("start")
 	inspect, err := containers.Inspect(call, b.info.ID, nil)
 	if err != nil {
 		return s.fault("reading the container's state", err)
@@ -327,6 +334,7 @@ func (e *Engine) run(ctx, call context.Context, b *box) error {
 		return err
 	}
 	b.info.Runtime = p.runtime
+	step.mark("inspect")
 	pid := inspect.State.Pid
 	if pid <= 1 {
 		return &runtimeError{runtime: p.runtime, cause: fmt.Errorf("the guest ended at once: %s", lastLine(b.attach.stderr.String()))}
@@ -348,7 +356,11 @@ func (e *Engine) run(ctx, call context.Context, b *box) error {
 	}
 	b.info.Posture.Degraded = degraded(p.spec)
 	b.info.Pid, b.rootUID = pid, o.uids.toHost(0)
-	return b.handOver()
+	if err := b.handOver(); err != nil {
+		return err
+	}
+	step.mark("check")
+	return nil
 }
 
 // handOver writes the token and the rest of the configuration to the guest.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -232,6 +233,9 @@ func (b *box) unmake(ctx context.Context, there made, keep bool) error {
 			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 		}
 	}
+	if b.pidfd != nil && there.container {
+		s.waitExit(b.info.ID, b.done)
+	}
 	if there.container {
 		errs = append(errs, s.removeContainer(ctx, containerName(p.spec.Session)))
 	}
@@ -264,6 +268,35 @@ func (b *box) closeDone() {
 	case <-b.done:
 	default:
 		close(b.done)
+	}
+}
+
+// exitWait bounds the wait for the monitor's note of a container's end. It is
+// there a few milliseconds after; without it Podman takes the container for a
+// running one, fails to kill it, and the removal must be tried again.
+const exitWait = 100 * time.Millisecond
+
+func (s *service) waitExit(id string, done <-chan struct{}) {
+	run := s.runtimeDir()
+	notes := filepath.Join(run, "libpod", "tmp", "exits")
+	if run == "" || !isDir(notes) {
+		return // a service that keeps them elsewhere
+	}
+	end := time.NewTimer(exitWait)
+	defer end.Stop()
+	select {
+	case <-done:
+	case <-end.C:
+		return
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !exists(filepath.Join(notes, id)) {
+		select {
+		case <-end.C:
+			return
+		case <-tick.C:
+		}
 	}
 }
 

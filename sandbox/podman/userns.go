@@ -38,15 +38,20 @@ func (s *service) inside(ctx context.Context, argv ...string) error {
 	return nil
 }
 
+// runtimeDir is Podman's runtime folder, or empty when it chooses one itself.
+func (s *service) runtimeDir() string {
+	for _, kv := range s.env {
+		if v, ok := strings.CutPrefix(kv, "XDG_RUNTIME_DIR="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
 // pauseNamespace returns the user namespace of Podman's pause process and the
 // program that enters it, or nothing.
 func (s *service) pauseNamespace() (ns, nsenter string) {
-	run := ""
-	for _, kv := range s.env {
-		if v, ok := strings.CutPrefix(kv, "XDG_RUNTIME_DIR="); ok {
-			run = v
-		}
-	}
+	run := s.runtimeDir()
 	if run == "" {
 		return "", ""
 	}
