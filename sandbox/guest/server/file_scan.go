@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	scanBlock = 1 << 20  // read at a time; a longer line is searched in pieces
-	maxMulti  = 16 << 20 // searched across lines: whole files of at most this
-	maxPerHit = maxSearch + 1
+	scanBlock   = 1 << 20  // read at a time; a longer line is searched in pieces
+	scanOverlap = 8 << 10  // of such pieces, so that a match is not cut
+	maxMulti    = 16 << 20 // searched across lines: whole files of at most this
+	maxPerHit   = maxSearch + 1
 )
 
 var scanBuffers = sync.Pool{New: func() any { b := make([]byte, scanBlock); return &b }}
@@ -74,17 +75,19 @@ func (x *found) blocks(ctx context.Context, q *query, buf []byte, n int) {
 		if x.err = ctx.Err(); x.err != nil {
 			return
 		}
-		end := n
+		end, again := n, 0 // again: bytes of a line longer than the block that are searched once more
 		if !eof {
 			if i := bytes.LastIndexByte(buf[from:n], '\n'); i >= 0 {
 				end = from + i + 1
+			} else {
+				again = min(scanOverlap, n-from)
 			}
 		}
 		x.part(q, buf[:end], from, line)
 		if eof {
 			return
 		}
-		keep := end
+		keep := end - again
 		for range q.context {
 			i := bytes.LastIndexByte(buf[:max(0, keep-1)], '\n')
 			if i < 0 || end-i > len(buf)/4 {
@@ -93,7 +96,7 @@ func (x *found) blocks(ctx context.Context, q *query, buf []byte, n int) {
 			keep = i + 1
 		}
 		line += int64(bytes.Count(buf[:keep], []byte{'\n'}))
-		from = end - keep
+		from = end - again - keep
 		m := copy(buf, buf[keep:n])
 		k, err := io.ReadFull(x.file, buf[m:])
 		n = m + k
