@@ -3,7 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,7 +21,7 @@ const maxParallel = 64
 const maxWaiting = 1024
 
 // errCancelled is the cause of a context whose client cancelled the request.
-var errCancelled = errors.New("the client cancelled the request")
+var errCancelled = fmt.Errorf("the client cancelled the request: %w", context.Canceled)
 
 // origin says where a message came from; it travels in the context because the
 // library carries nothing else through to a handler.

@@ -169,8 +169,10 @@ func (s *Server) adoptDefault(o *origin, ses *session) {
 
 // describe says what a session is, as read back from its sandbox.
 func (s *Server) describe(ses *session) tools.SessionOpened {
-	_, _, _, info := ses.view()
-	d := tools.SessionOpened{ID: ses.id, Name: ses.name, Template: ses.template.Name, Spec: ses.spec, Info: info,
+	ses.mu.Lock()
+	spec, info := ses.spec, ses.info
+	ses.mu.Unlock()
+	d := tools.SessionOpened{ID: ses.id, Name: ses.name, Template: ses.template.Name, Spec: spec, Info: info,
 		Deadline: ses.deadline().UTC().Format(time.RFC3339), Journal: ses.journal.Path()}
 	d.Policy, d.Asks, d.Refuses = s.policyWords(ses)
 	return d

@@ -55,9 +55,9 @@ func (s *Server) parkedDir() string { return filepath.Join(s.opt.StateDir, "park
 // park writes the record, whole or not at all.
 func (s *Server) park(ses *session, info sandbox.Info) (*parked, error) {
 	ses.mu.Lock()
-	used := ses.lastUsed
+	used, spec := ses.lastUsed, ses.spec
 	ses.mu.Unlock()
-	p := &parked{Version: 1, ID: ses.id, Name: ses.name, Template: ses.template.Name, Principal: ses.principal, Spec: ses.spec, Info: info,
+	p := &parked{Version: 1, ID: ses.id, Name: ses.name, Template: ses.template.Name, Principal: ses.principal, Spec: spec, Info: info,
 		Created: ses.created, LastUsed: used, Until: time.Now().Add(ses.template.Lifetimes().Park)}
 	b, err := json.Marshal(p)
 	if err != nil {

@@ -259,7 +259,7 @@ func (s *Server) end(ctx context.Context, ses *session, keep sandbox.Keep, why, 
 // endBox stops or removes the sandbox and writes the record of a kept one.
 func (s *Server) endBox(ctx context.Context, ses *session, keep sandbox.Keep, lost bool) (*parked, error) {
 	ses.mu.Lock()
-	box, touched, info := ses.box, ses.touched, ses.info
+	box, touched, info, resumed, mode := ses.box, ses.touched, ses.info, ses.resumed, ses.spec.Workspace.Mode
 	ses.box = nil
 	ses.mu.Unlock()
 	want := keep == sandbox.KeepWorkspace
@@ -268,16 +268,16 @@ func (s *Server) endBox(ctx context.Context, ses *session, keep sandbox.Keep, lo
 		if want = keep != sandbox.KeepNothing; !want {
 			return nil, s.opt.Launcher.Discard(ctx, ses.id, info.ID)
 		}
-	case box == nil && ses.resumed && keep != sandbox.KeepNothing:
+	case box == nil && resumed && keep != sandbox.KeepNothing:
 		want = true // parked before, and not started since
 	case box == nil:
-		if ses.resumed {
+		if resumed {
 			return nil, s.opt.Launcher.Discard(ctx, ses.id, info.ID)
 		}
 		return nil, nil
 	default:
 		if keep == keepIfChanged {
-			want = touched && changed(ctx, box, ses.spec.Workspace.Mode)
+			want = touched && changed(ctx, box, mode)
 		}
 		_ = box.Guest.Close()
 		if !want {

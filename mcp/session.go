@@ -160,7 +160,10 @@ func (s *session) start() *startTry {
 }
 
 func (s *session) launch(ctx context.Context) (*Box, error) {
-	box, err := s.launcher.Launch(ctx, s.spec)
+	s.mu.Lock()
+	spec := s.spec
+	s.mu.Unlock()
+	box, err := s.launcher.Launch(ctx, spec)
 	if err == nil || errors.As(err, new(*sandbox.Error)) {
 		return box, err
 	}

@@ -25,7 +25,7 @@ const maxLine = 16 << 20
 const drainTime = 1500 * time.Millisecond
 
 // errGone is the cause of calls that end because their client went away.
-var errGone = errors.New("the client went away")
+var errGone = fmt.Errorf("the client went away: %w", context.Canceled)
 
 // ServeStdio serves one client until in ends, out breaks or ctx ends. Calls in
 // flight get drainTime after in ended, then they are cancelled; it returns once

@@ -79,10 +79,11 @@ type SessionLine struct {
 
 // SessionClosed is the sum of a session.
 type SessionClosed struct {
-	ID              string
-	Kept            sandbox.Keep
-	Calls, Refusals int64
-	Journal         string
-	Seconds         int64
-	Until           string // RFC 3339, until when a kept workspace is kept
+	ID       string       `json:"session"`
+	Kept     sandbox.Keep `json:"kept"`
+	Calls    int64        `json:"calls"`
+	Refusals int64        `json:"refusals"`
+	Journal  string       `json:"journal"`
+	Seconds  int64        `json:"seconds"`
+	Until    string       `json:"until,omitempty"` // RFC 3339, until when a kept workspace is kept
 }
