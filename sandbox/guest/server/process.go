@@ -47,6 +47,7 @@ type process struct {
 	room     chan struct{} // closed when a follower took something
 	lastOut  time.Time
 	why      sandbox.Status // set before we end it
+	ending   bool           // its tree is being killed
 	status   sandbox.Status
 	code     *int
 	signal   string
@@ -295,6 +296,12 @@ func (s *Server) finish(p *process) {
 	}
 	t.Stop()
 	p.mu.Lock()
+	ending := p.ending
+	p.mu.Unlock()
+	if ending {
+		killTree(p.child.gid, killLimit) // who waits for the end waits for that of the tree
+	}
+	p.mu.Lock()
 	if p.limit != nil {
 		p.limit.Stop()
 	}
@@ -351,6 +358,9 @@ func (p *process) pending() bool {
 // before. It returns once the tree is empty or limit passed.
 func (s *Server) end(p *process, why sandbox.Status, limit time.Duration) {
 	p.mark(why)
+	p.mu.Lock()
+	p.ending = true
+	p.mu.Unlock()
 	if killTree(p.child.gid, limit) {
 		select {
 		case <-p.ended:

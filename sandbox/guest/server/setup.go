@@ -45,6 +45,7 @@ func Setup(cfg guest.Config, r *guest.Report) error {
 	makeFolders()
 	r.Notes = append(r.Notes, closeBrowserDir()...)
 	r.Notes = append(r.Notes, notes()...)
+	dropHandlers()
 	// Last: it also keeps the guest itself from what it refuses.
 	r.Filter = "on"
 	if err := installFilter(cfg.NestedSandboxes); err != nil {
