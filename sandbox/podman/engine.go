@@ -354,7 +354,7 @@ func (e *Engine) run(ctx, call context.Context, b *box, step *stopwatch) error {
 	if b.info.Posture, err = p.check(o); err != nil {
 		return err
 	}
-	b.info.Posture.Degraded = degraded(p.spec)
+	b.info.Posture.Degraded = degraded(limitsHeld(pid, p.spec.Limits.WithDefaults()))
 	b.info.Pid, b.rootUID = pid, o.uids.toHost(0)
 	if err := b.handOver(); err != nil {
 		return err

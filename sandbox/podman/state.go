@@ -305,16 +305,3 @@ func refuse(bad []string) error {
 	e.Reason = "unsafe_state"
 	return e
 }
-
-// degraded says in plain words which limits this host does not hold.
-func degraded(spec sandbox.Spec) []string {
-	if cgroups() == "v2" {
-		return nil
-	}
-	l := spec.Limits.WithDefaults()
-	return []string{
-		fmt.Sprintf("memory: this host has no cgroup v2, so %d MiB holds for each process (RLIMIT_DATA), not for the sandbox", l.Memory>>20),
-		fmt.Sprintf("cpus: %g is not held; the sandbox can use all of this machine's", l.CPUs),
-		fmt.Sprintf("pids: %d is counted by user id (RLIMIT_NPROC) inside the sandbox, not by cgroup", l.Pids),
-	}
-}

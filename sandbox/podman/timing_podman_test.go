@@ -4,8 +4,8 @@ package podman
 
 import (
 	"context"
-	"slices"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
