@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,8 @@ type examination struct {
 	engine *podman.Engine
 	owner  string
 	ctx    context.Context
+
+	limitsSaid bool
 }
 
 func (a *app) doctor(ctx context.Context, asJSON bool) error {
@@ -188,17 +191,9 @@ func (x *examination) probe() bool {
 	}
 	x.add(check{Name: "podman", Status: isOK, Detail: strings.Join(nonEmpty(r.Engine, r.Service), ", ")})
 	x.storage(r)
-	works := false
+	works := slices.ContainsFunc(r.Runtimes, func(rt sandbox.RuntimeReport) bool { return rt.Works && rt.Isolation == sandbox.IsolationContainer })
 	for _, rt := range r.Runtimes {
-		c := check{Name: "runtime " + rt.Name, Status: isOK, Detail: strings.Join(nonEmpty(rt.Version, "isolation "+string(rt.Isolation)), ", "), MS: rt.StartMS}
-		if !rt.Works {
-			c.Status, c.Cause = isWarn, rt.Why
-			if rt.Isolation == sandbox.IsolationGVisor {
-				c.Cure = "Run 'make setup', which builds gVisor's runsc, if templates are to use isolation gvisor."
-			}
-		}
-		works = works || rt.Works && rt.Isolation == sandbox.IsolationContainer
-		x.add(c)
+		x.add(runtimeCheck(rt, works))
 	}
 	fatal := false
 	for _, f := range r.Findings {
@@ -214,6 +209,23 @@ func (x *examination) probe() bool {
 	}
 	x.limits(r)
 	return !fatal
+}
+
+// runtimeCheck is the line of one runtime. Of several for one isolation, one is
+// enough.
+func runtimeCheck(rt sandbox.RuntimeReport, works bool) check {
+	c := check{Name: "runtime " + rt.Name, Status: isOK, Detail: strings.Join(nonEmpty(rt.Version, "isolation "+string(rt.Isolation)), ", "), MS: rt.StartMS}
+	switch {
+	case rt.Works:
+	case rt.Isolation == sandbox.IsolationGVisor:
+		c.Status, c.Cause = isWarn, rt.Why
+		c.Cure = "Run 'make setup', which builds gVisor's runsc, if templates are to use isolation gvisor."
+	case works:
+		c.Status, c.Detail = isSkip, "not used, another one works: "+rt.Why
+	default:
+		c.Status, c.Cause, c.Cure = isWarn, rt.Why, "Install another runtime: crun or runc."
+	}
+	return c
 }
 
 func (x *examination) storage(r sandbox.Report) {
@@ -238,11 +250,16 @@ func (x *examination) limits(r sandbox.Report) {
 	}
 	switch {
 	case len(loose) > 0:
-		x.add(check{Name: "limits", Status: isWarn, Detail: "cgroups " + r.CgroupMode, Cause: "not all limits hold: " + strings.Join(loose, "; "),
-			Cure: "Boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) and let systemd delegate the controllers to users."})
+		x.limitsSaid = true
+		x.add(looseLimits("cgroups "+r.CgroupMode, loose))
 	case len(r.Limits) > 0:
 		x.add(check{Name: "limits", Status: isOK, Detail: "all held, cgroups " + r.CgroupMode})
 	}
+}
+
+func looseLimits(detail string, loose []string) check {
+	return check{Name: "limits", Status: isWarn, Detail: detail, Cause: "not all limits hold: " + strings.Join(loose, "; "),
+		Cure: "For memory, cpus and pids boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) and let systemd delegate the controllers to users."}
 }
 
 func nonEmpty(s ...string) (out []string) {

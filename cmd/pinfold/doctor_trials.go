@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,10 +36,12 @@ func (x *examination) trials() {
 		x.python(box)
 		x.chromium("chromium", box)
 		x.end(box)
+		x.overlay(image)
 	}
 	strong := x.start("gvisor", isWarn, sandbox.Spec{Image: image, Isolation: sandbox.IsolationGVisor})
 	if strong != nil {
 		x.command("gvisor, command", isWarn, strong)
+		x.chromium("gvisor, chromium", strong)
 		x.end(strong)
 	}
 }
@@ -67,7 +72,10 @@ func (x *examination) start(name, status string, spec sandbox.Spec) *mcp.Box {
 	ctx, cancel := context.WithTimeout(x.ctx, trialTime)
 	defer cancel()
 	spec.Session, spec.Owner, spec.Created = newSessionID(), x.owner, time.Now().UTC()
-	spec.Workspace.Mode, spec.Limits = sandbox.WorkspaceVolume, sandbox.Limits{}.WithDefaults()
+	if spec.Workspace.Mode == "" {
+		spec.Workspace.Mode = sandbox.WorkspaceVolume
+	}
+	spec.Limits = sandbox.Limits{}.WithDefaults()
 	began := time.Now()
 	box, err := launcher{engine: x.engine, log: slog.New(slog.DiscardHandler)}.Launch(ctx, spec)
 	if err != nil {
@@ -75,9 +83,48 @@ func (x *examination) start(name, status string, spec sandbox.Spec) *mcp.Box {
 		return nil
 	}
 	i := box.Sandbox.Info()
+	if !x.limitsSaid && len(i.Posture.Degraded) > 0 {
+		x.limitsSaid = true
+		x.add(looseLimits("", i.Posture.Degraded))
+	}
 	x.add(check{Name: name, Status: isOK, MS: time.Since(began).Milliseconds(),
 		Detail: fmt.Sprintf("started with %s, guest ready over %s", i.Runtime, i.Link)})
 	return box
+}
+
+// overlay tries a workspace over a folder of the host: it is read, and stays as
+// it is.
+func (x *examination) overlay(image string) {
+	const name = "workspace overlay"
+	dir, err := os.MkdirTemp("", "pinfold-doctor-")
+	if err != nil {
+		x.fault(name, isWarn, err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "note")
+	if err := os.WriteFile(file, []byte("host"), 0o644); err != nil {
+		x.fault(name, isWarn, err)
+		return
+	}
+	box := x.start(name, isWarn, sandbox.Spec{Image: image, Isolation: sandbox.IsolationContainer, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceOverlay, Path: dir}})
+	if box == nil {
+		return
+	}
+	defer x.end(box)
+	ctx, cancel := context.WithTimeout(x.ctx, trialTime)
+	defer cancel()
+	r, err := box.Guest.Exec(ctx, sandbox.ExecRequest{Argv: []string{"sh", "-c", "cat note && echo sandbox > note && cat note"}, WaitMS: trialTime.Milliseconds()}, nil)
+	kept, readErr := os.ReadFile(file)
+	switch {
+	case err != nil || readErr != nil:
+		x.fault(name+", write", isWarn, errors.Join(err, readErr))
+	case r.Stdout.Text != "hostsandbox\n" || string(kept) != "host":
+		x.add(check{Name: name + ", write", Status: isFail, Cause: fmt.Sprintf("the sandbox saw %q, %q, and the host's file is now %q", r.Stdout.Text, r.Stderr.Text, kept),
+			Cure: "Do not use workspace overlay here, and report this with the output of 'pinfold doctor --json'."})
+	default:
+		x.add(check{Name: name + ", write", Status: isOK, Detail: "the host's folder is read, and stays as it is"})
+	}
 }
 
 func (x *examination) end(box *mcp.Box) {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"pinfold.dev/pinfold/sandbox"
@@ -22,6 +24,7 @@ type enclosure struct {
 	Runtime     string            `json:"runtime,omitempty"`
 	Workspace   string            `json:"workspace"`
 	Posture     *sandbox.Posture  `json:"posture,omitempty"`
+	Credentials string            `json:"credentials,omitempty"` // "none entered", or what did
 	Lines       []string          `json:"lines"`
 	Unavailable *controlError     `json:"unavailable,omitempty"`
 	Rules       []string          `json:"policy"`
@@ -41,6 +44,7 @@ func (a *app) posture(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	os.Setenv(canaryName, canary)
 	scratch, err := os.MkdirTemp("", "pinfold-posture-")
 	if err != nil {
 		return err
@@ -64,12 +68,18 @@ func (a *app) posture(ctx context.Context, asJSON bool) error {
 	case err != nil:
 		return err
 	case asJSON:
-		return writeJSON(a.stdout, struct {
+		err = writeJSON(a.stdout, struct {
 			Sessions []enclosure `json:"sessions"`
 			Policy   []string    `json:"policy"`
 		}{all, policy.Text()})
+	default:
+		_, err = fmt.Fprintf(a.stdout, "policy %s\n  %s\n", policy.Name, strings.Join(policy.Text(), "\n  "))
 	}
-	_, err = fmt.Fprintf(a.stdout, "policy %s\n  %s\n", policy.Name, strings.Join(policy.Text(), "\n  "))
+	for _, x := range all {
+		if x.Credentials != "" && x.Credentials != noneEntered {
+			return errors.Join(err, exitCode(exitFailure))
+		}
+	}
 	return err
 }
 
@@ -88,16 +98,51 @@ func encloses(ctx context.Context, e *podman.Engine, owner string, t *templates.
 		if sb, err = e.Start(ctx, spec); err == nil {
 			i := sb.Info()
 			x.Runtime, x.Posture, x.Isolation = i.Runtime, &i.Posture, i.Isolation
-			x.Lines = postureLines(i, spec)
-			err = errors.Join(sb.Remove(context.WithoutCancel(ctx)))
+			x.Credentials, err = tryCredentials(ctx, sb)
+			x.Lines = postureLines(i, spec, x.Credentials)
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 	}
 	x.Unavailable = toControlError(err)
 	return x
 }
 
+// canary is a mark in our own environment that must not be seen inside.
+const canaryName = "PINFOLD_POSTURE_SECRET"
+
+var canary = "canary-" + strings.ToLower(rand.Text())
+
+const noneEntered = "none entered"
+
+// tryCredentials looks from inside for the mark, and for the sockets through
+// which keys are usually borrowed.
+func tryCredentials(ctx context.Context, sb sandbox.Sandbox) (string, error) {
+	client, err := connect(ctx, sb)
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	look := `env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n'; ls -d /run/user/*/* /tmp/ssh-* "$HOME"/.ssh "$HOME"/.aws "$HOME"/.docker "$HOME"/.config/gcloud /var/run/docker.sock 2>/dev/null; true`
+	r, err := client.Exec(ctx, sandbox.ExecRequest{Argv: []string{"/bin/sh", "-c", look}, WaitMS: trialTime.Milliseconds(), TimeoutMS: trialTime.Milliseconds()}, nil)
+	if err != nil {
+		return "", err
+	}
+	var seen []string
+	for line := range strings.Lines(r.Stdout.Text) {
+		line = strings.TrimSpace(line)
+		name, _, _ := strings.Cut(line, "=")
+		if strings.Contains(line, canary) || strings.HasPrefix(line, "/") || slices.Contains([]string{"SSH_AUTH_SOCK", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS"}, name) {
+			seen = append(seen, orDefault(name, line))
+		}
+	}
+	if len(seen) > 0 {
+		return "THESE ENTERED: " + strings.Join(seen, ", "), nil
+	}
+	return noneEntered, nil
+}
+
 // postureLines says in plain words what was read back.
-func postureLines(i sandbox.Info, spec sandbox.Spec) []string {
+func postureLines(i sandbox.Info, spec sandbox.Spec, credentials string) []string {
 	p := i.Posture
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -117,13 +162,16 @@ func postureLines(i sandbox.Info, spec sandbox.Spec) []string {
 	add("system calls: filtered (%s); commands add a stricter filter of their own", p.Seccomp)
 	add("privileges: no_new_privs %s; pid 1 has %s; commands have none", onOff(p.NoNewPrivs), capabilities(p.Capabilities))
 	add("files: %s", filesOf(spec))
-	if p.ReadOnlyRoot {
-		add("programs: read-only")
-	} else {
-		add("programs: a layer of the session's own, gone with it")
+	switch {
+	case spec.Image == sandbox.ImageHost:
+		add("programs: this machine's own, read-only: /usr and the user's toolchains can be read, nothing else of the host")
+	case p.ReadOnlyRoot:
+		add("programs: the image's, read-only")
+	default:
+		add("programs: a layer of the session's own over the image, gone with it")
 	}
 	add("network: %s but loopback; nothing leaves", orDefault(p.Network, "none"))
-	add("credentials: none enter; commands see a fresh environment, no socket, key or variable of yours%s", overlayWarning(spec))
+	add("credentials: %s, tried with a mark in this program's environment; no socket or key of yours is mounted%s", credentials, overlayWarning(spec))
 	if len(p.Degraded) > 0 {
 		add("limits: not all hold here: %s", strings.Join(p.Degraded, "; "))
 	} else {

@@ -231,3 +231,47 @@ func TestDoctorTriesWhatASessionNeeds(t *testing.T) {
 	assert.Contains(t, names, "podman")
 	assert.Contains(t, names, "image")
 }
+
+// enclosures runs doctor --posture and returns what it says of each template.
+func enclosures(t *testing.T) (code int, all map[string]enclosure) {
+	t.Helper()
+	code, out, errs := pinfold(t, "doctor", "--posture", "--json")
+	var said struct {
+		Sessions []enclosure `json:"sessions"`
+		Policy   []string    `json:"policy"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &said), "%s%s", out, errs)
+	assert.NotEmpty(t, said.Policy)
+	all = map[string]enclosure{}
+	for _, e := range said.Sessions {
+		all[e.Template] = e
+	}
+	return code, all
+}
+
+func TestPostureReadsBackWhatEnclosesASession(t *testing.T) {
+	people(t)
+	code, all := enclosures(t)
+	assert.Zero(t, code)
+	offline := all["offline"]
+	require.NotNil(t, offline.Posture, offline.Unavailable)
+	assert.False(t, offline.Posture.HostUserMapped)
+	assert.True(t, offline.Posture.NoNewPrivs)
+	assert.Equal(t, noneEntered, offline.Credentials)
+	if strong := all["untrusted-code"]; assert.NotNil(t, strong.Posture, strong.Unavailable) {
+		assert.Equal(t, "runsc", strong.Runtime)
+	}
+}
+
+// The control: a template that hands something over is found out.
+func TestPostureFindsCredentialsThatEnter(t *testing.T) {
+	people(t)
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "pinfold", "templates")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "leaky.yaml"), []byte("version: 1\nname: leaky\ndescription: Leaks.\nimage: "+smallImage+
+		"\nenv: {SSH_AUTH_SOCK: /tmp/agent, TOKEN: "+canary+"}\n"), 0o600))
+	code, all := enclosures(t)
+	assert.Equal(t, exitFailure, code)
+	assert.Contains(t, all["leaky"].Credentials, "SSH_AUTH_SOCK")
+	assert.Contains(t, all["leaky"].Credentials, "TOKEN")
+}
