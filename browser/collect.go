@@ -12,9 +12,10 @@ import (
 const (
 	maxFrames    = 20
 	frameTimeout = 5 * time.Second
-	maxDOMNodes  = 40_000 // above it the tree is asked for down to treeDepth only
-	treeDepth    = 12
-	maxAXNodes   = 150_000
+	// maxDOMNodes is where the accessibility tree becomes too slow (2.5 s at
+	// 70,000 nodes): above it a page is read from its elements.
+	maxDOMNodes = 40_000
+	maxAXNodes  = 150_000
 )
 
 type frameInfo struct {
@@ -39,7 +40,6 @@ type frame struct {
 	dom *domDoc
 	// x, y is where the frame's content begins in the viewport of the page.
 	x, y   float64
-	lost   string // why the tree is missing
 	placed bool
 }
 
@@ -334,16 +334,15 @@ func (o *op) look() (*pageView, error) {
 	for i, info := range infos {
 		p.frames = append(p.frames, &frame{frameInfo: info, n: i, dom: byFrame[info.ID]})
 	}
-	depth := 0
 	if total > maxDOMNodes {
-		depth = treeDepth
-		p.notes = append(p.notes, "very large page: only the upper levels are shown")
+		p.notes = append(p.notes, "very large page: read from its elements, names may be missing")
+	} else {
+		var wg sync.WaitGroup
+		for _, f := range p.frames {
+			wg.Go(func() { o.tree(f) })
+		}
+		wg.Wait()
 	}
-	var wg sync.WaitGroup
-	for _, f := range p.frames {
-		wg.Go(func() { o.tree(f, depth) })
-	}
-	wg.Wait()
 	if o.ctx.Err() != nil {
 		return nil, o.worded(context.Cause(o.ctx), "reading the page")
 	}
@@ -352,19 +351,14 @@ func (o *op) look() (*pageView, error) {
 }
 
 // tree asks for the accessibility tree of one frame.
-func (o *op) tree(f *frame, depth int) {
+func (o *op) tree(f *frame) {
 	ctx, cancel := context.WithTimeout(o.ctx, frameTimeout)
 	defer cancel()
-	params := map[string]any{"frameId": f.ID}
-	if depth > 0 {
-		params["depth"] = depth
-	}
 	var res struct {
 		Nodes []axNode `json:"nodes"`
 	}
-	if err := o.t.sess.Call(ctx, "Accessibility.getFullAXTree", params, &res); err != nil {
-		f.lost = "could not be read"
-		return
+	if err := o.t.sess.Call(ctx, "Accessibility.getFullAXTree", map[string]any{"frameId": f.ID}, &res); err != nil {
+		return // it is read from its elements
 	}
 	if len(res.Nodes) > maxAXNodes {
 		res.Nodes = res.Nodes[:maxAXNodes]

@@ -243,8 +243,8 @@ func use(t *testing.T) (*Browser, *localHost) {
 	return shared.b, shared.h
 }
 
-// own gives the test a browser of its own and proves that nothing is left.
-func own_(t *testing.T) (*Browser, *localHost) {
+// fresh gives the test a browser of its own and proves that nothing is left.
+func fresh(t *testing.T) (*Browser, *localHost) {
 	t.Helper()
 	h := newLocalHost(t)
 	b := New(h, h.options())

@@ -39,7 +39,10 @@ func (o Options) argv() []string {
 		"--disable-client-side-phishing-detection", "--safebrowsing-disable-auto-update",
 		"--disable-sync", "--disable-default-apps", "--disable-extensions", "--disable-breakpad",
 		"--disable-crash-reporter", "--metrics-recording-only", "--disable-search-engine-choice-screen",
-		"--disable-features=Translate,MediaRouter,DialMediaRouteProvider,OptimizationHints,AutofillServerCommunication," +
+		// One process for a page and its frames, as the headless shell does by
+		// default, so that every Chromium is driven alike.
+		"--disable-site-isolation-trials",
+		"--disable-features=IsolateOrigins,site-per-process,Translate,MediaRouter,DialMediaRouteProvider,OptimizationHints,AutofillServerCommunication," +
 			"CertificateTransparencyComponentUpdater,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,InterestFeedContentSuggestions",
 		"--disable-popup-blocking", "--disable-prompt-on-repost", "--disable-hang-monitor",
 		"--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",

@@ -172,11 +172,14 @@ func TestNewTabsAndTheirEnd(t *testing.T) {
 
 func TestB58PageThatLoopsByItself(t *testing.T) {
 	b, _ := use(t)
-	open(t, b, fixture("/b58loop"))
-	require.Eventually(t, func() bool {
-		_, err := b.Snapshot(callCtx(t), SnapshotRequest{Timeout: 700 * time.Millisecond})
-		return isReason(err, "tab_hung")
-	}, 10*time.Second, time.Millisecond)
+	_, err := b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/b58loop"), Snapshot: "none", Timeout: 2 * time.Second})
+	if err == nil {
+		require.Eventually(t, func() bool {
+			_, err = b.Snapshot(callCtx(t), SnapshotRequest{Timeout: 700 * time.Millisecond})
+			return err != nil
+		}, 10*time.Second, time.Millisecond)
+	}
+	require.True(t, isReason(err, "tab_hung"), "%v", err)
 	s, err := b.Snapshot(callCtx(t), SnapshotRequest{})
 	require.NoError(t, err)
 	assert.Contains(t, s.Snapshot.Text, "Timer")
@@ -187,6 +190,7 @@ func TestB58PageThatLoopsByItself(t *testing.T) {
 	assert.Less(t, time.Since(start), 4*time.Second)
 	require.Eventually(t, func() bool {
 		r, err := b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/form"), Timeout: 5 * time.Second})
+		t.Log(time.Since(start), err, r.StatusLine())
 		return err == nil && r.Title == "Form"
 	}, 20*time.Second, 10*time.Millisecond)
 }

@@ -63,6 +63,11 @@ func (b *Browser) run(ctx context.Context, c common, reply *Reply, f func(*op) e
 		return err
 	}
 	t, err := b.pick(c.tab)
+	if err != nil && c.tab == "" { // the last tab was closed
+		if c.tab, err = b.newTab(ctx, c.timeout); err == nil {
+			t, err = b.pick(c.tab)
+		}
+	}
 	if err != nil {
 		return err
 	}

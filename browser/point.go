@@ -413,7 +413,7 @@ func (o *op) explain(err error) error {
 		marked := map[int64]bool{f.dom.raw.Nodes.Backend[top]: true}
 		var controls []*node
 		collect(root.kids, func(n *node) bool {
-			return n.act && n.ref != "" && n.frame == f && o.under(f.dom, n.key.backend, marked)
+			return n.act && n.ref != "" && n.frame == f && under(f.dom, n.key.backend, marked)
 		}, &controls, 5)
 		what := strings.ToLower(f.dom.tag(i))
 		if named != nil {

@@ -41,7 +41,7 @@ func (o *op) free() *Error {
 // renderer and loads the last address; the holder of the lock calls it.
 func (o *op) rebuild() {
 	t := o.t
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.base), 8*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.base), 5*time.Second)
 	defer cancel()
 	kill, stop := context.WithTimeout(ctx, time.Second)
 	_ = t.sess.Call(kill, "Page.crash", nil, nil) // itself waits for its deadline

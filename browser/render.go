@@ -17,7 +17,7 @@ type line struct {
 	rank   int // what the budget is spent on first: 0 best
 	outlne bool
 	whole  bool // the line shows what is in its node too
-	parent int // index of the line that holds it, -1 at the top
+	parent int  // index of the line that holds it, -1 at the top
 	node   *node
 }
 
@@ -64,16 +64,16 @@ func (r *renderer) render(kids []*node, depth, parent int, top bool) {
 			}
 			r.add(k, depth, parent, over, t)
 			continue
-		case k.role == "row", k.role == "listitem":
+		case k.role == "row", k.role == "listitem", k.role == "paragraph":
 			if flat(k) {
 				r.flat(k, depth, parent, over)
 				continue
 			}
-			if k.role == "listitem" && !k.act {
+			if k.role != "row" && !k.act {
 				r.render(k.kids, depth, parent, over)
 				continue
 			}
-		case k.role == "heading" && len(k.kids) == 1 && k.kids[0].act && len(k.kids[0].kids) == 0 && !k.act:
+		case k.role == "heading" && len(k.kids) == 1 && k.kids[0].act && len(k.kids[0].kids) == 0 && !k.act && k.kids[0].name == k.name:
 			r.add(k, depth, parent, over, fmt.Sprintf("h%d %s", max(k.level, 1), r.word(k.kids[0])))
 			r.lines[len(r.lines)-1].ref, r.lines[len(r.lines)-1].whole = k.kids[0].ref, true
 			continue
@@ -211,7 +211,9 @@ func (r *renderer) flat(k *node, depth, parent int, top bool) {
 			w := ""
 			switch {
 			case c.text, !c.act && c.role != "img" && c.role != "image" && c.role != "heading":
-				w = cleanText(c.name)
+				if r.mode != "interactive" {
+					w = cleanText(c.name)
+				}
 				if !c.text {
 					if inner := words(c.kids); inner != "" {
 						w = inner

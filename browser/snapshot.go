@@ -144,11 +144,11 @@ func (o *op) snapshot(s snapOptions) (SnapshotText, error) {
 	o.overlay(p, root)
 	kids := root.kids
 	if want != nil {
-		sub := findNode(root.kids, *want)
-		if sub == nil {
-			return out, stale(s.on, "it is not on the page now")
+		if sub := findNode(root.kids, *want); sub != nil {
+			kids = []*node{sub}
+		} else if kids = inside(p, root, *want); len(kids) == 0 {
+			return out, fail("not_found", "Name a part that shows something.", "there is nothing to read in %s", quote(cut(cleanText(s.on), 60)))
 		}
-		kids = []*node{sub}
 	}
 	r := &renderer{mode: s.mode, boxes: s.boxes, depth: s.depth}
 	r.render(kids, 0, -1, false)
@@ -339,6 +339,24 @@ func findNode(kids []*node, k refKey) *node {
 	return nil
 }
 
+// inside lists the outermost nodes in an element that has no line of its own.
+func inside(p *pageView, root *node, k refKey) []*node {
+	marked := map[int64]bool{k.backend: true}
+	var out []*node
+	var walk func(ks []*node)
+	walk = func(ks []*node) {
+		for _, n := range ks {
+			if n.frame != nil && n.frame.ID == k.frame && n.frame.dom != nil && under(n.frame.dom, n.key.backend, marked) {
+				out = append(out, n)
+			} else {
+				walk(n.kids)
+			}
+		}
+	}
+	walk(root.kids)
+	return out
+}
+
 // overlay marks what lies on top of a large part of the viewport, such as a
 // consent banner: it is shown first and named as such.
 func (o *op) overlay(p *pageView, root *node) {
@@ -361,7 +379,7 @@ func (o *op) overlay(p *pageView, root *node) {
 	var walk func(ks []*node)
 	walk = func(ks []*node) {
 		for _, k := range ks {
-			if k.frame == p.frames[0] && o.under(d, k.key.backend, fixed) {
+			if k.frame == p.frames[0] && under(d, k.key.backend, fixed) {
 				k.onTop = k.act || landmarks[k.role] || k.role == "heading"
 			} else {
 				walk(k.kids)
@@ -372,7 +390,7 @@ func (o *op) overlay(p *pageView, root *node) {
 }
 
 // under tells whether a node is one of the marked ones or inside of one.
-func (o *op) under(d *domDoc, backend int64, marked map[int64]bool) bool {
+func under(d *domDoc, backend int64, marked map[int64]bool) bool {
 	i, ok := d.byID[backend]
 	if !ok {
 		return false

@@ -80,12 +80,8 @@ func (o *op) build(p *pageView) (*node, *builder) {
 }
 
 func (b *builder) frame(f *frame) []*node {
-	if f.lost != "" || f.top == nil {
-		why := f.lost
-		if why == "" {
-			why = "has no content"
-		}
-		return []*node{{text: true, name: "(this frame " + why + ")", frame: f, inView: true}}
+	if f.top == nil {
+		return b.elements(f)
 	}
 	root := f.top
 	var kids []*node
@@ -98,8 +94,7 @@ func (b *builder) frame(f *frame) []*node {
 			kids = append(kids, b.walk(f, c, seen, 1)...)
 		}
 	}
-	kids = append(kids, b.leftOut(f)...)
-	return mergeText(kids)
+	return append(mergeText(kids), b.leftOut(f)...)
 }
 
 // walk turns one accessibility node into the nodes that stand for it: none,
@@ -187,7 +182,6 @@ func (b *builder) walk(f *frame, a *axNode, seen map[string]bool, depth int) []*
 	}
 	if !n.act && di >= 0 && f.dom.scrolls(di) && f.dom.tag(di) != "HTML" && f.dom.tag(di) != "BODY" {
 		n.act, n.role = true, "scrollable"
-		n.states = append(n.states, "scrollable")
 	}
 	if n.act && (n.role == "generic" || n.role == "") {
 		n.role = "clickable"
@@ -212,6 +206,8 @@ func (b *builder) distil(n *node, kids []*node) []*node {
 		n.hasValue = true
 	case n.role == "heading":
 		n.inline = false
+	case n.role == "paragraph" && !hasAct(kids):
+		n.role = ""
 	}
 	if n.act && n.name == "" && n.role != "scrollable" && n.role != "textbox" && n.role != "combobox" {
 		n.name, n.textual = cutAt(joinText(kids, 400), maxNameLen), true
@@ -224,12 +220,12 @@ func (b *builder) distil(n *node, kids []*node) []*node {
 		b.placed[n.key] = n
 	}
 	n.kids = kids
-	keep := n.act || n.role == "heading" || n.role == "row" || n.role == "listitem" ||
+	keep := n.act || n.role == "heading" || n.role == "row" || n.role == "listitem" || n.role == "paragraph" ||
 		(n.role == "image" || n.role == "img" || n.role == "Image") && n.name != "" ||
 		landmarks[n.role] && (n.name != "" || !needName[n.role]) && (len(kids) > 0 || n.name != "") ||
 		needName[n.role] && n.name != "" && len(kids) > 0 || n.role == "option" || n.role == "progressbar" || n.role == "meter" || n.role == "table" && len(kids) > 0
 	if keep {
-		if n.role == "listitem" && len(kids) == 0 {
+		if (n.role == "listitem" || n.role == "paragraph") && len(kids) == 0 {
 			return nil
 		}
 		return []*node{n}
@@ -595,7 +591,7 @@ func dropRepeats(kids []*node, name string) []*node {
 	for _, k := range kids {
 		if !k.act && len(k.kids) == 0 {
 			t := cleanText(k.name)
-			if t == "" || strings.Contains(name, t) || strings.HasPrefix(t, strings.TrimSuffix(name, "…")) {
+			if len(t) < 4 || strings.Contains(name, t) || strings.HasPrefix(t, strings.TrimSuffix(name, "…")) {
 				continue
 			}
 		}
