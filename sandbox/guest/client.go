@@ -15,6 +15,9 @@ import (
 	"pinfold.dev/pinfold/sandbox"
 )
 
+// helloTimeout bounds the greeting of a guest that is up.
+const helloTimeout = 10 * time.Second
+
 // Expect is what the host knows of the sandbox behind a stream.
 type Expect struct {
 	Token     string

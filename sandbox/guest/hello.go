@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"time"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -20,11 +19,10 @@ import (
 // false host nor a false guest learns it.
 
 const (
-	magic        = "pinfold-guest"
-	frameHello   = FrameType('H')
-	maxHello     = 64 << 10
-	helloTimeout = 10 * time.Second
-	nonceSize    = 16
+	magic      = "pinfold-guest"
+	frameHello = FrameType('H')
+	maxHello   = 64 << 10
+	nonceSize  = 16
 )
 
 type guestHello struct {
@@ -77,10 +75,9 @@ func proof(token, side string, g, h []byte) []byte {
 	return m.Sum(nil)
 }
 
-// Greet is the guest's side of the greeting.
+// Greet is the guest's side of the greeting. It waits for the host for as long
+// as the link stands: a sandbox may be started long before it is used.
 func Greet(conn net.Conn, token string, report Report) error {
-	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
-	defer func() { _ = conn.SetDeadline(time.Time{}) }()
 	own := guestHello{Magic: magic, Version: Version, Nonce: nonce()}
 	if err := WriteMessage(conn, frameHello, own); err != nil {
 		return err

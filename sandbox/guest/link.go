@@ -23,11 +23,12 @@ const (
 	window       = 256 << 10        // of a stream; the smallest yamux takes, 63 MB/s all the same
 	backlog      = 128              // streams opened and not yet accepted
 	writeTimeout = 10 * time.Second // a peer that takes nothing for so long is gone
-	closeTimeout = 2 * time.Second  // until a half-closed stream is dropped
+	hostClose    = 2 * time.Second  // until a stream that we closed is dropped, whatever the guest still sends
+	guestClose   = 5 * time.Minute  // the same in the guest: the host may read slowly what was forwarded
 	maxStreams   = 1024             // opened by the guest over the life of a second
 )
 
-func linkConfig() *yamux.Config {
+func linkConfig(closeTimeout time.Duration) *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = backlog
 	c.EnableKeepAlive = false // the link is local: its end is seen at once, and an idle session should cost nothing
@@ -41,12 +42,12 @@ func linkConfig() *yamux.Config {
 
 // ServeLink makes the guest's end of a link from a greeted connection.
 func ServeLink(conn net.Conn) (*yamux.Session, error) {
-	return yamux.Server(&linkConn{Conn: conn}, linkConfig())
+	return yamux.Server(&linkConn{Conn: conn}, linkConfig(guestClose))
 }
 
 // openLink makes the host's end.
 func openLink(conn net.Conn) (*yamux.Session, error) {
-	return yamux.Client(&linkConn{Conn: conn, police: true}, linkConfig())
+	return yamux.Client(&linkConn{Conn: conn, police: true}, linkConfig(hostClose))
 }
 
 // Header of a yamux frame: version, type, flags (2), stream (4), length (4).

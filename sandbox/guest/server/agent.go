@@ -30,6 +30,12 @@ func asAgent(fn func() error) error { return asUser(sandbox.AgentUID, sandbox.Ag
 func asUser(uid, gid int, fn func() error) error {
 	agentSlots <- struct{}{}
 	defer func() { <-agentSlots }()
+	return actAs(uid, gid, fn)
+}
+
+// actAs is asUser without its bound, for what does not wait: pipes and
+// terminals of a start, which slow file work must not hold up.
+func actAs(uid, gid int, fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := become(uid, gid); err != nil {

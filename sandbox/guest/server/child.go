@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pinfold.dev/pinfold/sandbox"
 )
 
 // startSpec is one process to start as the agent, in a tree of its own.
@@ -50,7 +52,7 @@ type child struct {
 // with deadlines.
 func agentPipe(parentReads bool) (ours, theirs *os.File, err error) {
 	var p [2]int
-	if err := asAgent(func() error { return unix.Pipe2(p[:], unix.O_CLOEXEC) }); err != nil {
+	if err := actAs(sandbox.AgentUID, sandbox.AgentGID, func() error { return unix.Pipe2(p[:], unix.O_CLOEXEC) }); err != nil {
 		return nil, nil, err
 	}
 	ours, theirs = wrapPipe(p, parentReads)

@@ -118,7 +118,7 @@ func (p *process) connect(spec *startSpec, r sandbox.ExecRequest) (stdin *os.Fil
 	}
 	needIn := len(r.Stdin) > 0 || r.OpenStdin
 	var fds [3][2]int
-	err = asAgent(func() error {
+	err = actAs(sandbox.AgentUID, sandbox.AgentGID, func() error {
 		for i := range fds {
 			if i == 0 && !needIn {
 				continue
@@ -199,7 +199,7 @@ func (s *Server) environment(own map[string]string, tty bool) ([]string, error) 
 	env := map[string]string{
 		"PATH": "/home/agent/.local/bin:/home/agent/.npm-global/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME": sandbox.HomeDir, "USER": sandbox.AgentName, "LOGNAME": sandbox.AgentName,
-		"LANG": "C.UTF-8", "TERM": "dumb", "SHELL": "/bin/sh",
+		"LANG": "C.UTF-8", "TERM": "dumb", "SHELL": loginShell(),
 	}
 	if tty {
 		env["TERM"] = "xterm-256color"
@@ -224,6 +224,14 @@ func (s *Server) environment(own map[string]string, tty bool) ([]string, error) 
 	}
 	return list, nil
 }
+
+// loginShell is the best shell that the image has.
+var loginShell = sync.OnceValue(func() string {
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		return "/bin/bash"
+	}
+	return "/bin/sh"
+})
 
 // checkEnv refuses what would not reach the command as it was given.
 func checkEnv(k, v string) error {

@@ -127,7 +127,7 @@ func (s *Server) launchKernel(folder, connection string) (*kernelProc, error) {
 		return nil, err
 	}
 	also := os.NewFile(uintptr(fd), "pipe")
-	c, err := s.start(startSpec{programs: programOf(kernelCommand(connection)), env: env, dir: sandbox.WorkspaceDir, stdout: theirs, stderr: also})
+	c, err := s.start(startSpec{programs: programOf(kernelCommand(connection)), env: env, dir: sandbox.WorkspaceDir, keep: true, stdout: theirs, stderr: also})
 	if err != nil {
 		ours.Close()
 		return nil, err

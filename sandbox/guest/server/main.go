@@ -3,10 +3,12 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -29,7 +31,13 @@ const redial = 200 * time.Millisecond
 // Main is the guest's whole life; it returns the exit status. build is the
 // version of the binary.
 func Main(build string) int {
-	// Few threads and little garbage: a session that idles should be small.
+	if os.Getpid() != 1 {
+		// It ends every process that it sees when the host is lost.
+		return fail(exitConfig, errors.New("this is the first process of a Pinfold sandbox and nothing else"))
+	}
+	// Few threads and little garbage: a session that idles should be small. Two
+	// at least, since a start holds one until its program runs.
+	runtime.GOMAXPROCS(min(4, max(2, runtime.NumCPU())))
 	debug.SetGCPercent(50)
 	report := Look(build)
 	cfg, err := guest.ReadConfig(os.Stdin)
@@ -88,6 +96,9 @@ func transport(cfg guest.Config) (func() (net.Conn, error), error) {
 		}
 		return func() (net.Conn, error) { return net.Dial("unix", sandbox.LinkSocket) }, nil
 	case sandbox.LinkStdio:
+		if cfg.KeepMS > 0 {
+			return nil, errors.New("keep_ms needs the socket: there is no second stdin to dial")
+		}
 		in, err := moveFD(0)
 		if err != nil {
 			return nil, err

@@ -22,6 +22,8 @@ import (
 const (
 	keepEnded    = 10 * time.Minute // a finished command's output is readable for so long
 	maxEnded     = 64               // and so many of them
+	endedBytes   = 16 << 20         // and so much of their output in memory; of older ones, the ends
+	endedTail    = 16 << 10         // kept of each stream of an older one
 	maxProcesses = 1024             // running at one time
 )
 
@@ -155,6 +157,29 @@ func (s *Server) room() error {
 		return sandbox.Errorf(sandbox.ResourceExhausted, "End some: shell_kill.", "%d commands run in this session", running)
 	}
 	return nil
+}
+
+// trim bounds the memory of ended commands.
+func (s *Server) trim() {
+	left := endedBytes
+	for _, p := range slices.Backward(s.procs.all()) {
+		if !p.over() {
+			continue
+		}
+		if left -= p.size(); left < 0 {
+			p.mu.Lock()
+			for i := range p.out.rings {
+				p.out.rings[i].shrink(endedTail)
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *process) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.rings[stdout].size() + p.out.rings[stderr].size()
 }
 
 func (p *process) over() bool {
@@ -323,6 +348,9 @@ func (s *Server) finish(p *process) {
 	}
 	p.closeStdin()
 	close(p.ended)
+	if p.size() > endedTail {
+		s.trim()
+	}
 	go func() {
 		<-p.eof
 		p.mu.Lock()

@@ -15,7 +15,7 @@ import (
 // openTerminal makes a terminal that belongs to the agent.
 func openTerminal(size sandbox.TermSize) (master, slave *os.File, err error) {
 	m, t := -1, -1
-	err = asAgent(func() error {
+	err = actAs(sandbox.AgentUID, sandbox.AgentGID, func() error {
 		var err error
 		if m, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 			return fmt.Errorf("opening a terminal: %w", err)

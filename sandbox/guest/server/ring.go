@@ -100,6 +100,18 @@ type seg struct {
 // the order of what came first.
 const maxSegs = 8192
 
+// size is the memory that r holds.
+func (r *ring) size() int { return cap(r.head) + cap(r.tail) }
+
+// shrink gives memory back: of the tail, the last n bytes stay.
+func (r *ring) shrink(n int) {
+	if len(r.tail) <= n {
+		return
+	}
+	tail, _ := r.read(make([]byte, 0, n), r.total-int64(n), n)
+	r.tail, r.at = tail, 0
+}
+
 // output is all that a process wrote.
 type output struct {
 	rings [2]ring // stdout, stderr
@@ -207,6 +219,9 @@ func cutStart(b []byte) int {
 		if utf8.RuneStart(b[i]) {
 			return i
 		}
+	}
+	if len(b) < 4 {
+		return len(b)
 	}
 	return 0
 }

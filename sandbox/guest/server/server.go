@@ -97,7 +97,7 @@ func (s *Server) Serve(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		go s.serve(st)
+		go s.serve(st, link.IsClosed)
 	}
 }
 

@@ -26,7 +26,8 @@ type stream struct {
 	mu     sync.Mutex // guards writes of whole frames
 	body   bool       // the request's body was not read to its end yet
 	bodyOK chan struct{}
-	taken  bool // Hijack was called
+	taken  bool        // the stream has become a plain connection
+	keep   func() bool // the end of the stream is no cancel
 }
 
 // maxRequest bounds one request of the host, maxDrain a body that no one wants.
@@ -38,9 +39,11 @@ const (
 // serve answers the requests of one stream, one after the other, until the
 // host closes it. While a handler runs it watches for a cancel, or for the end
 // of the stream, which is the same.
-func (s *Server) serve(conn net.Conn) {
+func (s *Server) serve(conn net.Conn, lost func() bool) {
 	defer conn.Close()
 	st := &stream{conn: conn, r: bufio.NewReaderSize(conn, 4096)}
+	// When the link is lost but the session is to be kept, calls go on.
+	st.keep = func() bool { return s.cfg.KeepMS > 0 && lost() && s.ctx.Err() == nil }
 	for s.serveOne(st) {
 	}
 }
@@ -109,7 +112,9 @@ func (st *stream) watch(cancel context.CancelFunc, ended chan struct{}) bool {
 	for {
 		head, err := st.r.Peek(1)
 		if err != nil {
-			cancel()
+			if !st.keep() {
+				cancel()
+			}
 			<-ended
 			return false
 		}
