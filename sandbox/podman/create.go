@@ -116,8 +116,10 @@ func (p *plan) volumeOf(use string) string {
 }
 
 // makeVolumes makes all volumes at once. A resumed one must be there already.
+// One that fails does not cut the others off: a call without an answer could
+// leave a volume that nobody knows of.
 func (p *plan) makeVolumes(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	for _, v := range p.volumes() {
 		name := p.volumeOf(v.use)
 		g.Go(func() error {

@@ -32,7 +32,9 @@ func (s *service) newLink(ctx context.Context, dir string) (*link, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, fmt.Errorf("making link folder: %w", err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
+		return nil, sandboxExists(filepath.Base(dir), err)
+	} else if err != nil {
 		return nil, fmt.Errorf("making link folder: %w", err)
 	}
 	l := &link{service: s, dir: dir}

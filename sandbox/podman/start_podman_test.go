@@ -4,12 +4,10 @@ package podman
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +15,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pinfold.dev/pinfold/sandbox"
+	"pinfold.dev/pinfold/sandbox/guest"
+	"pinfold.dev/pinfold/sandbox/sandboxtest"
 )
 
-const miniImage = "localhost/pinfold-test:mini"
+// testImage is what tests start; any image with a shell and Python does. The
+// tests of the image's own metadata derive theirs from it.
+func testImage(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{os.Getenv("PINFOLD_TEST_IMAGE"), miniImage} {
+		if name != "" && exec.Command("podman", "image", "exists", name).Run() == nil {
+			return name
+		}
+	}
+	out, err := exec.Command("podman", "images", "--format", "{{.Repository}}:{{.Tag}}", sandbox.ImageRepository).Output()
+	require.NoError(t, err)
+	name, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	require.NotEmpty(t, name, "there is no image to test with: run make image")
+	return name
+}
 
+// newTestEngine returns an engine under an owner of its own, with the embedded
+// guest or the one that PINFOLD_TEST_GUEST names.
 func newTestEngine(t *testing.T, change ...func(*Options)) *Engine {
 	t.Helper()
 	o := Options{
-		Owner:     "t" + strings.ToLower(newToken()[:8]),
-		GuestPath: os.Getenv("PINFOLD_TEST_STANDIN"),
+		Owner:     "test-" + newToken()[:8],
+		GuestPath: os.Getenv("PINFOLD_TEST_GUEST"),
 		StateDir:  t.TempDir(),
 		Log:       slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -38,6 +54,10 @@ func newTestEngine(t *testing.T, change ...func(*Options)) *Engine {
 	return e
 }
 
+// standIn builds the program that takes the guest's place where its own
+// behaviour matters.
+func standIn(o *Options) { o.GuestPath = os.Getenv("PINFOLD_TEST_STANDIN") }
+
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -45,57 +65,84 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func newSession() string { return "ses_" + newToken()[:12] }
-
-func TestSmoke(t *testing.T) {
-	e := newTestEngine(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	at := time.Now()
-	require.NoError(t, e.Warm(ctx))
-	t.Log("warm", time.Since(at))
-	for _, spec := range []sandbox.Spec{
-		{Image: miniImage},
-		{Image: miniImage},
-		{Image: miniImage, Link: sandbox.LinkStdio},
-		{Image: miniImage, Isolation: sandbox.IsolationGVisor},
-	} {
-		spec.Session = newSession()
-		at = time.Now()
-		box, err := e.Start(ctx, spec)
-		require.NoError(t, err)
-		t.Log("start", time.Since(at))
-		at = time.Now()
-		c, err := box.Dial(ctx)
-		require.NoError(t, err)
-		_, err = io.WriteString(c, "hello\n")
-		require.NoError(t, err)
-		buf := make([]byte, 6)
-		_, err = io.ReadFull(c, buf)
-		require.NoError(t, err)
-		require.Equal(t, "hello\n", string(buf))
-		t.Log("dial", time.Since(at))
-		t.Logf("%+v", box.Info())
-		if os.Getenv("PF_SHOW") != "" {
-			out, _ := exec.Command("sh", "-c", "cat /proc/"+strconv.Itoa(box.Info().Pid)+"/mountinfo /proc/"+strconv.Itoa(box.Info().Pid)+"/status").CombinedOutput()
-			t.Log(string(out))
-		}
-		at = time.Now()
-		st, err := box.Exec(ctx, sandbox.ExecSpec{Argv: []string{"sh", "-c", "id; env; ls -la / /workspace /home/agent /tmp; cat /proc/self/status | grep -i cap"}, UID: 1001, GID: 1001})
-		if err == nil {
-			out, _ := io.ReadAll(st)
-			t.Log(string(out), st.Stderr())
-			code, err := st.Wait(ctx)
-			t.Log(code, err)
-			st.Close()
-		} else {
-			t.Log(err)
-		}
-		t.Log("exec", time.Since(at))
-		at = time.Now()
-		c.Close()
-		require.NoError(t, box.Remove(ctx))
-		t.Log("remove", time.Since(at))
-	}
-	_ = filepath.Join
+func minute(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }
+
+// startTest starts a sandbox that is removed at the end of the test.
+func startTest(t *testing.T, e *Engine, spec sandbox.Spec) *box {
+	t.Helper()
+	if spec.Session == "" {
+		spec.Session = sandboxtest.NewSession()
+	}
+	if spec.Image == "" {
+		spec.Image = testImage(t)
+	}
+	b, err := e.Start(minute(t), spec)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Remove(minute(t))) })
+	return b.(*box)
+}
+
+func connectTest(t *testing.T, b sandbox.Sandbox) *guest.Client {
+	t.Helper()
+	conn, err := b.Dial(minute(t))
+	require.NoError(t, err)
+	c, err := guest.Connect(minute(t), conn, guest.Expect{Token: b.Token(), Isolation: b.Info().Isolation})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// shTest runs a command line as a command of the agent.
+func shTest(t *testing.T, c *guest.Client, command string) (string, int) {
+	t.Helper()
+	res, err := c.Exec(minute(t), sandbox.ExecRequest{Argv: []string{"/bin/sh", "-c", command}, WaitMS: 30_000, MaxOutput: 100_000}, nil)
+	require.NoError(t, err)
+	require.NotNil(t, res.ExitCode, "%s", res.Status)
+	return res.Stdout.Text + res.Stderr.Text, *res.ExitCode
+}
+
+// leftOf lists what is left of a session, as seen by the podman program, the
+// process table and the file system: not by the engine under test.
+func leftOf(t *testing.T, e *Engine, session string) []string {
+	t.Helper()
+	var left []string
+	note := func(kind string, lines []byte) {
+		for line := range strings.Lines(string(lines)) {
+			if strings.Contains(line, session) {
+				left = append(left, kind+" "+strings.TrimSpace(line))
+			}
+		}
+	}
+	out, err := exec.Command("podman", "ps", "--all", "--external", "--format", "{{.Names}} {{.Status}}").Output()
+	require.NoError(t, err)
+	note("container", out)
+	out, err = exec.Command("podman", "volume", "ls", "--format", "{{.Name}}").Output()
+	require.NoError(t, err)
+	note("volume", out)
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, p := range lines {
+		if b, err := os.ReadFile(p); err == nil && p != "/proc/self/cmdline" && strings.Contains(string(b), session) {
+			left = append(left, "process "+strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	note("mount", mounts)
+	for _, p := range []string{filepath.Join(e.linkFolder(), session), e.sessionDir(session)} {
+		if exists(p) {
+			left = append(left, "folder "+p)
+		}
+	}
+	return left
+}
+
+
+func newSession() string { return sandboxtest.NewSession() }
+
+// miniImage is a small image that the test machine may have.
+const miniImage = "localhost/pinfold-test:mini"
