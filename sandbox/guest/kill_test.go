@@ -190,6 +190,33 @@ func TestALostLinkEndsEverything(t *testing.T) {
 	}
 }
 
+func TestAKeptSessionWaitsForItsHost(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{Config: guest.Config{KeepMS: 3000}})
+	out := run(t, g, sandbox.ExecRequest{Command: "echo up; sleep 76001", WaitMS: 200})
+	lost := make(chan error, 1)
+	go func() {
+		_, err := g.Exec(within(t), sandbox.ExecRequest{Command: "sleep 76002; sleep 76002", WaitMS: 25_000}, nil)
+		lost <- err
+	}()
+	require.Eventually(t, func() bool { return left(t, g, "sleep 76002") > 0 }, 5*time.Second, 10*time.Millisecond)
+	require.NoError(t, g.Conn.Close())
+	assert.Equal(t, sandbox.Unavailable, sandbox.CodeOf(<-lost))
+	g.Redial(t)
+	got, err := g.Output(within(t), sandbox.OutputRequest{Process: out.Process, Since: new(int64)})
+	require.NoError(t, err)
+	assert.Equal(t, "up\n", got.Text)
+	assert.Equal(t, sandbox.Running, got.Status)
+	assert.Positive(t, left(t, g, "sleep 76002"), "the lost call's command too")
+
+	require.NoError(t, g.Close())
+	select {
+	case <-g.Exited():
+	case <-time.After(8 * time.Second):
+		t.Fatal("it waits for ever")
+	}
+}
+
 func TestAKilledGuestIsNoticed(t *testing.T) {
 	t.Parallel()
 	g := guesttest.Start(t, guesttest.Options{})

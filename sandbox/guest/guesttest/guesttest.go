@@ -35,8 +35,13 @@ type Guest struct {
 	Cmd   *exec.Cmd
 	Conn  net.Conn // the raw link, to cut it
 
-	exited chan struct{}
-	stderr *lockedBuffer
+	// Ready is the time from the start of the guest's program to its greeting;
+	// it holds the making of the namespaces too.
+	Ready time.Duration
+
+	exited   chan struct{}
+	stderr   *lockedBuffer
+	listener net.Listener
 }
 
 // Options change what Start starts.
@@ -124,6 +129,7 @@ func start(t testing.TB, o Options) (*Guest, error) {
 		require.NoError(t, os.Chown(sock, FirstUID, FirstUID))
 		t.Cleanup(func() { _ = l.Close() })
 	}
+	began := time.Now()
 	require.NoError(t, cmd.Start())
 	go func() {
 		// Not Wait: it would close the pipes under the link.
@@ -150,15 +156,36 @@ func start(t testing.TB, o Options) (*Guest, error) {
 		if err != nil {
 			return g, err
 		}
-		_ = l.Close()
+		if cfg.KeepMS > 0 {
+			g.listener = l
+		} else {
+			_ = l.Close()
+		}
 		g.Conn = conn
 	} else {
 		g.Conn = &pipeConn{Reader: stdout, Writer: stdin, close: func() { _ = stdin.Close(); _ = stdout.Close() }}
 	}
+	g.Client, err = g.connect()
+	g.Ready = time.Since(began)
+	return g, err
+}
+
+func (g *Guest) connect() (*guest.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	g.Client, err = guest.Connect(ctx, g.Conn, guest.Expect{Token: cfg.Token, Isolation: sandbox.IsolationContainer})
-	return g, err
+	return guest.Connect(ctx, g.Conn, guest.Expect{Token: g.Token, Isolation: sandbox.IsolationContainer})
+}
+
+// Redial waits for a guest that is to be kept to dial again.
+func (g *Guest) Redial(t testing.TB) {
+	t.Helper()
+	_ = g.Close()
+	conn, err := g.listener.Accept()
+	require.NoError(t, err)
+	_ = g.listener.Close() // once only
+	g.Conn = conn
+	g.Client, err = g.connect()
+	require.NoError(t, err)
 }
 
 // Exited is closed once pid 1 ended, and with it everything inside.
