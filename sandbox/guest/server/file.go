@@ -37,7 +37,10 @@ func fileHandlers() map[string]handler {
 }
 
 func newFiles() *files {
-	return &files{dir: sandbox.WorkspaceDir, browser: sandbox.BrowserDir, as: func(uid int, fn func() error) error { return asUser(uid, uid, fn) }}
+	return &files{
+		dir: sandbox.WorkspaceDir, browser: sandbox.BrowserDir, walks: make(chan struct{}, maxWalks),
+		as: func(uid int, fn func() error) error { return asUser(uid, uid, fn) },
+	}
 }
 
 // answer decodes the arguments of one operation and calls it.

@@ -61,6 +61,11 @@ func (f *files) list(ctx context.Context, r sandbox.ListRequest) (sandbox.ListRe
 	if r.Depth > 0 {
 		w.depth = r.Depth
 	}
+	done, err := f.walking(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer done()
 	err = f.as(sandbox.AgentUID, func() error {
 		root, err := f.openRoot(r.Path, path)
 		if err != nil {

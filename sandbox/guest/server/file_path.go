@@ -3,6 +3,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strconv"
@@ -24,7 +25,24 @@ type files struct {
 	as      func(uid int, fn func() error) error
 	// noOpenat2 is set once the kernel (some sandboxes') turned out to lack openat2.
 	noOpenat2 atomic.Bool
-	writing   sync.Mutex // one change at a time, so that if_hash means something
+	writing   sync.Mutex    // one change at a time, so that if_hash means something
+	walks     chan struct{} // bounds the threads that walk trees, for which others would wait
+}
+
+// maxWalks is how many listings and searches go on at one time.
+const maxWalks = 4
+
+// walking waits for its turn to walk a tree; done gives it back.
+func (f *files) walking(ctx context.Context) (done func(), err error) {
+	if f.walks == nil {
+		return func() {}, nil
+	}
+	select {
+	case f.walks <- struct{}{}:
+		return func() { <-f.walks }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 const (

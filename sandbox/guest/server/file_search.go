@@ -69,6 +69,11 @@ func (f *files) search(ctx context.Context, r sandbox.SearchRequest) (sandbox.Se
 	if limit == 0 {
 		limit = defaultSearch
 	}
+	done, err := f.walking(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &searching{q: q, from: from, turn: make(chan *found, searchAhead), work: make(chan *found), ctx: ctx}

@@ -294,7 +294,7 @@ func (kn *kernel) fail(reason string) {
 			case <-time.After(200 * time.Millisecond):
 			}
 		}
-		kn.k.drop(kn)
+		kn.k.drop(kn, reason)
 		kn.mu.Lock()
 		kn.state, kn.reason = "dead", reason
 		runs := kn.runs

@@ -46,6 +46,8 @@ type kernels struct {
 	order  []string // of runs, oldest first
 	count  int
 	closed bool
+	ctx    context.Context // ends with the session; kernels are started under it
+	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
@@ -69,6 +71,7 @@ func (k *kernels) init(s *Server) {
 }
 
 func (k *kernels) reset() {
+	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.live, k.starts, k.ended, k.runs = map[string]*kernel{}, map[string]*starting{}, map[string]string{}, map[string]*run{}
 }
 
@@ -89,23 +92,35 @@ func (k *kernels) list() []sandbox.KernelInfo {
 func (k *kernels) close() {
 	k.mu.Lock()
 	k.closed = true
+	k.cancel()
 	var live []*kernel
 	for _, kn := range k.live {
 		live = append(live, kn)
 	}
 	k.mu.Unlock()
 	for _, kn := range live {
-		kn.fail("the session ended")
+		kn.fail(sessionEnded)
 	}
 	k.wg.Wait()
 }
 
-// drop forgets a kernel that is dead.
-func (k *kernels) drop(kn *kernel) {
+// What ends a kernel on purpose.
+const (
+	sessionEnded = "the session ended"
+	wasReset     = "it was reset"
+)
+
+// drop forgets a kernel that is dead. Whoever starts the next one of its
+// context is told, unless a run was told before.
+func (k *kernels) drop(kn *kernel, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.live[kn.context] == kn {
-		delete(k.live, kn.context)
+	if k.live[kn.context] != kn {
+		return
+	}
+	delete(k.live, kn.context)
+	if reason != sessionEnded && reason != wasReset {
+		k.ended[kn.context] = reason
 	}
 }
 
@@ -181,7 +196,7 @@ func (k *kernels) run(ctx context.Context, r sandbox.CodeRequest, progress func(
 		kn := k.live[r.Context]
 		k.mu.Unlock()
 		if kn != nil {
-			kn.end("it was reset")
+			kn.end(wasReset)
 		}
 		if strings.TrimSpace(r.Code) == "" {
 			return sandbox.CodeResult{Context: r.Context, Language: "python", Status: "ok", Outputs: []sandbox.CodeOutput{}, Kernel: "restarted"}, nil
@@ -269,7 +284,7 @@ func (k *kernels) ensure(w *waiting, name string) (*kernel, string, error) {
 }
 
 func (k *kernels) begin(name string, st *starting) {
-	st.kn, st.err = k.startKernel(context.Background(), name)
+	st.kn, st.err = k.startKernel(k.ctx, name)
 	k.mu.Lock()
 	delete(k.starts, name)
 	closed := k.closed
@@ -282,7 +297,7 @@ func (k *kernels) begin(name string, st *starting) {
 	}
 	k.mu.Unlock()
 	if closed && st.err == nil {
-		st.kn.fail("the session ended")
+		st.kn.fail(sessionEnded)
 		st.err = sandbox.Errorf(sandbox.Unavailable, "Open a new session.", "the session is ending")
 	}
 	close(st.done)
@@ -328,9 +343,9 @@ func (k *kernels) wait(w *waiting, r *run, most int) (sandbox.CodeResult, error)
 		return sandbox.CodeResult{}, err
 	}
 	res := r.result(most)
-	if res.Status == "kernel_died" || res.Kernel == "dead" {
+	if res.Kernel == "dead" {
 		k.mu.Lock()
-		k.ended[res.Context] = "" // told here
+		delete(k.ended, res.Context) // told here
 		k.mu.Unlock()
 	}
 	return res, nil

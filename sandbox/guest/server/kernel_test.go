@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -63,8 +65,10 @@ func testKernels(t *testing.T) *kernels {
 				<-done
 			}}, nil
 	}
+	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		k.close()
+		goleak.VerifyNone(t, before)
 		left, err := os.ReadDir(k.temp)
 		assert.NoError(t, err)
 		assert.Empty(t, left, "sockets are left")
@@ -227,6 +231,44 @@ func TestKernel(t *testing.T) {
 		assert.Equal(t, "last\n", res.Outputs[0].Text)
 		assert.Equal(t, "2", py(t, k, sandbox.CodeRequest{Code: "1+1"}).Outputs[0].Text)
 	})
+	t.Run("death between two runs is told", func(t *testing.T) {
+		py(t, k, sandbox.CodeRequest{Code: "import threading, os\nthreading.Timer(.3, lambda: os._exit(3)).start()"})
+		require.Eventually(t, func() bool {
+			for _, i := range k.list() {
+				if i.Context == "default" {
+					return false
+				}
+			}
+			return true
+		}, 10*time.Second, 20*time.Millisecond)
+		res := py(t, k, sandbox.CodeRequest{Code: "1"})
+		assert.Equal(t, "restarted", res.Kernel)
+		assert.Contains(t, strings.Join(res.Notes, " "), "it exited with code 3")
+		assert.Empty(t, py(t, k, sandbox.CodeRequest{Code: "1"}).Notes)
+	})
+	t.Run("parallel calls in one context take turns", func(t *testing.T) {
+		var wg sync.WaitGroup
+		py(t, k, sandbox.CodeRequest{Code: "n = 0"})
+		for range 8 {
+			wg.Go(func() {
+				res, err := k.run(context.Background(), sandbox.CodeRequest{Code: "m = n\nimport time\ntime.sleep(.02)\nn = m + 1"}, nil)
+				assert.NoError(t, err)
+				assert.Equal(t, "ok", res.Status)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, "8", py(t, k, sandbox.CodeRequest{Code: "n"}).Outputs[0].Text)
+	})
+	t.Run("kernels are counted", func(t *testing.T) {
+		for i := range maxKernels + 1 {
+			_, err := k.run(context.Background(), sandbox.CodeRequest{Code: "1", Context: fmt.Sprint("c", i)}, nil)
+			if err != nil {
+				assert.Equal(t, sandbox.ResourceExhausted, code(t, err))
+				return
+			}
+		}
+		t.Error("there is no bound")
+	})
 	t.Run("reset", func(t *testing.T) {
 		py(t, k, sandbox.CodeRequest{Code: "gone = 1"})
 		res := py(t, k, sandbox.CodeRequest{Code: "'gone' in globals()", Reset: true})
@@ -252,4 +294,25 @@ func TestKernelMissing(t *testing.T) {
 	_, err := k.run(context.Background(), sandbox.CodeRequest{Code: "1"}, nil)
 	require.Equal(t, sandbox.FailedPrecondition, code(t, err))
 	assert.Contains(t, err.Error(), "ipykernel")
+}
+
+func TestTheSessionEndsWhileAKernelStarts(t *testing.T) {
+	k := testKernels(t)
+	started := make(chan struct{})
+	launch := k.launch
+	k.launch = func(folder, connection string) (*kernelProc, error) {
+		p, err := launch(folder, connection)
+		close(started)
+		return p, err
+	}
+	failed := make(chan error)
+	go func() {
+		_, err := k.run(context.Background(), sandbox.CodeRequest{Code: "1"}, nil)
+		failed <- err
+	}()
+	<-started
+	began := time.Now()
+	k.close()
+	assert.Less(t, time.Since(began), 2*time.Second)
+	require.Error(t, <-failed)
 }
