@@ -34,10 +34,11 @@ type origin struct {
 	notify   func(method string, params any) error // ordered with the answer; nil = the library's channel
 	sent     atomic.Bool                           // a notification went to the library's channel
 	away     atomic.Bool                           // the client no longer waits, but the work goes on
+	left     *atomic.Bool                          // the same of a whole connection
 }
 
 // dropped reports whether the client left before the answer.
-func (o *origin) dropped() bool { return o.away.Load() }
+func (o *origin) dropped() bool { return o.away.Load() || (o.left != nil && o.left.Load()) }
 
 // peerKind is how long a peer lives.
 type peerKind int
@@ -70,6 +71,7 @@ type conn struct {
 	peer string
 	kind peerKind
 	ctx  context.Context            // of an SSE stream, whose messages come by other requests
+	left atomic.Bool                // the client is gone, but its calls go on
 	send func(message []byte) error // one whole message; safe for concurrent use
 	ses  *connSession
 	sem  chan struct{}
@@ -93,7 +95,7 @@ func newConn(m *server.MCPServer, log *slog.Logger, peer string, kind peerKind, 
 // handle takes one message in the order of arrival. It returns at once but for
 // initialize, which is answered in order.
 func (c *conn) handle(ctx context.Context, raw []byte) {
-	o := &origin{peer: c.peer, kind: c.kind, received: time.Now(), notify: c.notify}
+	o := &origin{peer: c.peer, kind: c.kind, received: time.Now(), notify: c.notify, left: &c.left}
 	env, fault := parseEnvelope(raw)
 	if fault != nil {
 		c.write(fault.bytes())
@@ -183,6 +185,13 @@ func (c *conn) cancel(key string) {
 		call.cancelled = true
 		call.cancel(errCancelled)
 	}
+}
+
+// leave takes no more requests; what runs goes on.
+func (c *conn) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
 }
 
 // cancelAll ends what runs because the client is gone.

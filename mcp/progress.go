@@ -34,13 +34,20 @@ type progress struct {
 func newProgress(ctx context.Context, m *server.MCPServer, o *origin) *progress {
 	p := &progress{token: o.token, received: o.received}
 	p.send = func(params map[string]any) error {
-		if o.notify != nil {
-			return o.notify(string(mcp.MethodNotificationProgress), params)
-		}
-		o.sent.Store(true)
-		return m.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress), params)
+		return Notify(ctx, m, string(mcp.MethodNotificationProgress), params)
 	}
 	return p
+}
+
+// Notify sends a notification to the client of the call of ctx. On every
+// transport it arrives on the call's own stream, and before its answer.
+func Notify(ctx context.Context, m *server.MCPServer, method string, params map[string]any) error {
+	o := originFrom(ctx)
+	if o.notify != nil {
+		return o.notify(method, params)
+	}
+	o.sent.Store(true) // flush then waits for it
+	return m.SendNotificationToClient(ctx, method, params)
 }
 
 // tell sends message, at once or merged with what follows. Without a token it

@@ -226,6 +226,10 @@ func (s *Server) end(ctx context.Context, ses *session, keep sandbox.Keep, why, 
 	<-settled
 	ses.waitCalls(ctx, except)
 	if browser != nil {
+		// Its profile is never kept, so nothing is worth Chromium's orderly end.
+		if _, _, box, _ := ses.view(); box != nil {
+			_ = box.Guest.KillUID(ctx, sandbox.BrowserUID)
+		}
 		if err := browser.Close(); err != nil {
 			s.log.Debug("closing the browser", "session", ses.id, "err", err)
 		}

@@ -37,7 +37,10 @@ func (f *front) serveSSE(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		delete(f.sse, id)
 		f.mu.Unlock()
-		c.cancelAll(errGone)
+		// A dropped stream is no cancel in this revision: what runs goes on to its
+		// end, and only then is the client's session put away.
+		c.left.Store(true)
+		c.leave()
 		c.wg.Wait()
 		f.edge.gone(c.peer)
 	}()

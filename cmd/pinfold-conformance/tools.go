@@ -8,6 +8,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	pinfold "pinfold.dev/pinfold/mcp"
 )
 
 // A picture of one pixel and a sound of no length.
@@ -61,7 +63,7 @@ func addTools(m *server.MCPServer) {
 	add(m, "test_tool_with_progress", "Tells its progress", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil {
 			for _, n := range []int{0, 50, 100} {
-				if err := m.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress),
+				if err := pinfold.Notify(ctx, m, string(mcp.MethodNotificationProgress),
 					map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": n, "total": 100}); err != nil {
 					return mcp.NewToolResultError(err.Error()), nil
 				}
