@@ -15,8 +15,10 @@ import (
 const (
 	// maxHandOver bounds one file that changes sides; it fits a workspace's disk.
 	maxHandOver = 1 << 30
-	// closeBrowser bounds the end of Chromium, which writes its profile then.
-	closeBrowser = 5 * time.Second
+	// closeBrowser bounds the end of Chromium, which writes its profile within a
+	// tenth of it. Its stream does not tell the end: Podman keeps an exec's stream
+	// open until we close it.
+	closeBrowser = 600 * time.Millisecond
 )
 
 // openBrowser joins a session's sandbox and its browser, which know nothing of

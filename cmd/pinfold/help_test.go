@@ -29,7 +29,7 @@ func TestHelpTexts(t *testing.T) {
 	require.Zero(t, code)
 	golden(t, "help/pinfold.txt", out)
 	all := verbs(newRoot(&app{}))
-	require.Len(t, all, 12)
+	require.Len(t, all, 13)
 	for _, v := range all {
 		t.Run(strings.Join(v, " "), func(t *testing.T) {
 			code, out, stderr := pinfold(t, append(v, "--help")...)

@@ -275,3 +275,53 @@ func TestPostureFindsCredentialsThatEnter(t *testing.T) {
 	assert.Contains(t, all["leaky"].Credentials, "SSH_AUTH_SOCK")
 	assert.Contains(t, all["leaky"].Credentials, "TOKEN")
 }
+
+// tool calls one tool and returns its structured content; the call must succeed.
+func (p *program) tool(t *testing.T, name, args string) map[string]any {
+	t.Helper()
+	answer := p.say(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+name+`","arguments":`+args+`}}`)
+	result := answer["result"].(map[string]any)
+	require.NotEqual(t, true, result["isError"], answer)
+	return result["structuredContent"].(map[string]any)
+}
+
+// A client that goes away in mid-call, with changes in the workspace: the server
+// ends in time, nothing runs on, and what was written is kept until someone
+// throws it away.
+func TestTheClientsEndParksWhatItWrote(t *testing.T) {
+	people(t)
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "pinfold", "templates")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mini.yaml"), []byte("version: 1\nname: mini\ndescription: Small.\nimage: "+smallImage+"\n"), 0o600))
+	p := start(t, nil, "serve", "--template", "mini")
+	p.say(t, initialize)
+	session := p.tool(t, "shell_run", `{"command":"echo kept > note; sleep 700 >/dev/null 2>&1 &"}`)["session"].(string)
+	owner := ownerOf(t, p.cmd.Process.Pid)
+	require.NotEmpty(t, containersOf(t, owner))
+	_, err := io.WriteString(p.in, `{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"shell_run","arguments":{"command":"sleep 600"}}}`+"\n")
+	require.NoError(t, err)
+	require.NoError(t, p.in.Close())
+	p.ended(t, lastWish)
+	assert.Empty(t, containersOf(t, owner), "nothing runs on")
+
+	code, out, _ := pinfold(t, "sessions")
+	require.Zero(t, code)
+	assert.Contains(t, out, session)
+	assert.Contains(t, out, parkedState)
+
+	next := start(t, nil, "serve", "--template", "mini")
+	next.say(t, initialize)
+	resumed := next.tool(t, "shell_run", `{"session":"`+session+`","command":"cat note"}`)
+	assert.Equal(t, "kept\n", resumed["stdout"].(map[string]any)["text"])
+	require.NoError(t, next.in.Close())
+	next.ended(t, lastWish)
+
+	code, _, errs := pinfold(t, "sessions", "close", session)
+	assert.Equal(t, exitFailure, code)
+	assert.Contains(t, errs, "--discard")
+	code, _, errs = pinfold(t, "sessions", "close", "--discard", session)
+	assert.Zero(t, code, errs)
+	_, out, _ = pinfold(t, "sessions")
+	assert.NotContains(t, out, session)
+	assert.Empty(t, podmanSays(t, "volume", "ls", "-q", "--filter", "label=pinfold.session="+session), "nothing is left")
+}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"pinfold.dev/pinfold/mcp"
+	"pinfold.dev/pinfold/sandbox"
+	"pinfold.dev/pinfold/templates"
 )
 
 const sessionsLong = `List the sessions of all servers of this user on this machine, with those that
@@ -36,7 +40,62 @@ func sessionsCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(sessionsCloseCommand(a))
 	return cmd
+}
+
+func sessionsCloseCommand(a *app) *cobra.Command {
+	var discard bool
+	cmd := &cobra.Command{
+		Use:   "close SESSION",
+		Short: "End a session",
+		Long: `End a session of any server of this user: its commands, its browser, its sandbox.
+A workspace that holds changes is kept and the session parked, unless --discard
+is given; with it, the workspace of a parked session is removed too.`,
+		Example:           examples("pinfold sessions close ses_4f1k2m", "pinfold sessions close --discard ses_4f1k2m"),
+		Args:              args(cobra.ExactArgs(1), "close needs a session; 'pinfold sessions' lists them"),
+		ValidArgsFunction: completeSessions,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			keep := sandbox.KeepWorkspace
+			if discard {
+				keep = sandbox.KeepNothing
+			}
+			return a.closeSession(cmd.Context(), given[0], keep)
+		},
+	}
+	cmd.Flags().BoolVar(&discard, "discard", false, "remove the workspace, whatever it holds")
+	return cmd
+}
+
+func (a *app) closeSession(ctx context.Context, want string, keep sandbox.Keep) error {
+	parked, err := mcp.Parked(ctx, stateDir(), principal())
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(parked, func(x mcp.SessionInfo) bool { return x.ID == want }); i >= 0 {
+		if keep != sandbox.KeepNothing {
+			return fail("Add --discard to remove its workspace for good.", "the session %s is parked already", want)
+		}
+		return a.discardParked(ctx, want)
+	}
+	dir, id, err := findSession(ctx, want)
+	if err != nil {
+		return err
+	}
+	_, err = ask(ctx, dir, controlRequest{Op: "close", Session: id, Keep: keep}, time.Minute)
+	return err
+}
+
+// discardParked removes a parked session without a server that has it.
+func (a *app) discardParked(ctx context.Context, id string) error {
+	v, err := open(a, settings{Template: templates.Default, Policy: "default", LogLevel: slog.LevelError}, "none")
+	if err != nil {
+		return err
+	}
+	err = v.server.CloseSession(ctx, id, sandbox.KeepNothing)
+	return errors.Join(err, v.close(func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), endHTTP)
+	}))
 }
 
 // sessionList is what the verb shows.
