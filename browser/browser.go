@@ -46,7 +46,7 @@ type Browser struct {
 // connection is one run of Chromium.
 type connection struct {
 	pipe    *pipe
-	wire    *chromedp.PipeConn
+	wire    *guard
 	cdp     *chromedp.Browser
 	ctx     context.Context // of chromedp; parent of the tabs' contexts
 	stop    func()
@@ -78,7 +78,7 @@ func (b *Browser) Close(ctx context.Context) error {
 	if c != nil {
 		// Asked this way Chromium writes its profile and ends the pipe itself.
 		// chromedp keeps the command to its own contexts, so it is written past it.
-		if c.wire.Write(ctx, &cdproto.Message{ID: 1 << 40, Method: "Browser.close"}) == nil {
+		if c.wire.Write(ctx, &cdproto.Message{ID: 1 << 30, Method: "Browser.close"}) == nil {
 			select {
 			case <-c.cdp.LostConnection:
 			case <-time.After(2 * time.Second):
@@ -118,7 +118,12 @@ func (b *Browser) connect(ctx context.Context) (*connection, error) {
 		return nil, fail("browser_gone", "Open a new session.", "the session's browser is closed")
 	}
 	if c != nil {
-		return c, nil
+		select {
+		case <-c.cdp.LostConnection: // and not cleaned up yet
+			<-c.done
+		default:
+			return c, nil
+		}
 	}
 	c, err := b.start(ctx)
 	if err != nil {
@@ -142,7 +147,7 @@ func (b *Browser) start(ctx context.Context) (*connection, error) {
 	}
 	life, stop := context.WithCancel(context.Background())
 	c := &connection{pipe: &pipe{Process: proc, limit: maxMessage}, targets: make(chan any, 256), done: make(chan struct{})}
-	c.wire = chromedp.NewPipeConn(c.pipe, c.pipe)
+	c.wire = &guard{PipeConn: chromedp.NewPipeConn(c.pipe, c.pipe)}
 	c.cdp, _ = chromedp.NewBrowserTransport(life, c.wire,
 		chromedp.WithBrowserErrorf(b.opts.Logf), chromedp.WithBrowserLogf(b.opts.Logf))
 	alloc, stopAlloc := chromedp.NewAllocatorContext(life, attacher{c.cdp})
@@ -181,7 +186,7 @@ func (b *Browser) handshake(ctx context.Context, c *connection) error {
 	c.version = v.Product
 	// The first call on the context binds it, so no deadline here; it does not
 	// touch the wire.
-	if err := chromedp.ListenBrowser(c.ctx, func(ev any) { b.hear(c, ev) }); err != nil {
+	if err := chromedp.ListenBrowser(c.ctx, b.safely(func(ev any) { b.hear(c, ev) })); err != nil {
 		return err
 	}
 	yes := true

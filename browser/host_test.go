@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +27,7 @@ type localHost struct {
 	browse *exec.Cmd
 	mu     sync.Mutex
 	procs  []*localProcess
+	sids   map[string]bool // sessions of all that was started
 	ports  []int
 	// argv0 replaces the launch script's PATH search in fault tests.
 	env []string
@@ -124,6 +126,10 @@ func (h *localHost) Launch(_ context.Context, argv, env []string) (Process, erro
 	go func() { _ = cmd.Wait(); close(p.done) }()
 	h.mu.Lock()
 	h.procs = append(h.procs, p)
+	if h.sids == nil {
+		h.sids = map[string]bool{}
+	}
+	h.sids[strconv.Itoa(cmd.Process.Pid)] = true
 	h.mu.Unlock()
 	return p, nil
 }
@@ -186,17 +192,27 @@ func (h *localHost) Save(_ context.Context, name string, data []byte) (string, e
 
 func (h *localHost) Listening(context.Context) ([]int, error) { return h.ports, nil }
 
-// processes counts what runs as the browser's user under this host's folder.
+// processes lists what runs in the sessions that this host started.
 func (h *localHost) processes(t testing.TB) []string {
-	out, err := exec.Command("ps", "-eo", "pid,args").Output()
+	out, err := exec.Command("ps", "-eo", "pid,sid,stat,args").Output()
 	require.NoError(t, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var mine []string
 	for l := range strings.Lines(string(out)) {
-		if strings.Contains(l, h.dir) {
+		f := strings.Fields(l)
+		if len(f) > 3 && h.sids[f[1]] && !strings.HasPrefix(f[2], "Z") {
 			mine = append(mine, strings.TrimSpace(cut(l, 100)))
 		}
 	}
 	return mine
+}
+
+// gone proves that no process is left; the kernel takes a moment to end one
+// that was killed.
+func (h *localHost) gone(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(h.processes(t)) == 0 }, 5*time.Second, 10*time.Millisecond, "processes of the browser are left")
 }
 
 // shared is one browser for all tests that leave it whole.
@@ -252,7 +268,7 @@ func fresh(t *testing.T) (*Browser, *localHost) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		require.NoError(t, b.Close(ctx))
-		require.Empty(t, h.processes(t), "processes of the browser are left")
+		h.gone(t)
 		require.NoError(t, os.RemoveAll(h.dir))
 	})
 	return b, h

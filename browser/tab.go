@@ -93,7 +93,7 @@ func newTab(b *Browser, c *connection, n int, info *target.Info) *Tab {
 	t.refs.init()
 	t.state = state{title: cleanText(info.Title), url: info.URL, main: cdp.FrameID(info.TargetID),
 		docs: map[cdp.LoaderID]*document{}, requests: map[network.RequestID]*request{}, frames: map[cdp.FrameID]bool{}}
-	t.ctx, t.cancel = chromedp.NewContext(c.ctx, chromedp.WithTargetID(info.TargetID), chromedp.WithListener(t.hear))
+	t.ctx, t.cancel = chromedp.NewContext(c.ctx, chromedp.WithTargetID(info.TargetID), chromedp.WithListener(b.safely(t.hear)))
 	return t
 }
 
