@@ -57,6 +57,12 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 	return w
 }
 
+// kept reports whether a session's workspace is kept.
+func (w *world) kept(session string) bool {
+	_, err := w.parkedByID(session)
+	return err == nil
+}
+
 // events are the records of a journal, which must be sound.
 func (w *world) events(t testing.TB, session string) []audit.Event {
 	t.Helper()

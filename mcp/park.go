@@ -33,18 +33,6 @@ type parked struct {
 	Until     time.Time          `json:"until"`
 }
 
-// Kept tells which sessions' workspaces are kept on purpose, for whoever removes
-// what no one owns. It reads the state folder anew at each question.
-func Kept(stateDir string) func(session string) bool {
-	return func(session string) bool {
-		if !handleForm.MatchString(session) {
-			return false
-		}
-		_, err := os.Lstat(filepath.Join(stateDir, "parked", session+".json"))
-		return err == nil
-	}
-}
-
 var handleForm = regexp.MustCompile(`^ses_[a-z0-9]{20,40}$`)
 
 // maxParkedFile bounds a record that is read.

@@ -117,7 +117,7 @@ func TestUntouchedSessionsGoAndChangedOnesAreParked(t *testing.T) {
 			require.NoError(t, err)
 			entries, err := os.ReadDir(w.launcher.root)
 			require.NoError(t, err)
-			assert.Equal(t, c.kept, Kept(w.state)(id))
+			assert.Equal(t, c.kept, w.kept(id))
 			if c.kept {
 				require.Len(t, infos, 1)
 				assert.Equal(t, "parked", infos[0].State)
@@ -160,7 +160,7 @@ func TestAParkedSessionIsResumedByHandleAndByName(t *testing.T) { // C37
 	n.do("6", "session_close", fmt.Sprintf(`{"session":%q,"keep":"workspace"}`, id))
 	assert.Equal(t, "from before", c.do("7", "file_read", fmt.Sprintf(`{"session":%q,"path":"a"}`, id)).Structured["text"], "any call by its handle resumes it")
 	c.do("8", "session_close", fmt.Sprintf(`{"session":%q}`, id))
-	assert.False(t, Kept(w.state)(id))
+	assert.False(t, w.kept(id))
 	assert.Equal(t, "not_found", c.do("9", "file_read", fmt.Sprintf(`{"session":%q,"path":"a"}`, id)).code())
 }
 
@@ -183,9 +183,9 @@ func TestParkedSessionsEndWithTheirTime(t *testing.T) {
 	id := c.do("1", "file_write", `{"path":"a","content":"b"}`).session()
 	c.do("2", "session_close", `{"keep":"workspace"}`)
 	w.reapOnce(t.Context(), time.Now())
-	require.True(t, Kept(w.state)(id))
+	require.True(t, w.kept(id))
 	w.reapOnce(t.Context(), time.Now().Add(365*24*time.Hour))
-	assert.False(t, Kept(w.state)(id))
+	assert.False(t, w.kept(id))
 	assert.Equal(t, []string{id}, w.launcher.discards)
 }
 
