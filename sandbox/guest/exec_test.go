@@ -157,6 +157,14 @@ func TestExec(t *testing.T) {
 		}
 		assert.NotContains(t, out.Stdout.Text, "FROM_IMAGE")
 	})
+	t.Run("PATH holds in a login shell", func(t *testing.T) {
+		assert.True(t, strings.HasPrefix(ok(t, g, "echo $PATH"), "/home/agent/.local/bin:"))
+		out := run(t, g, sandbox.ExecRequest{Command: "echo $PATH; env | grep -c PINFOLD", Env: map[string]string{"PATH": "/tmp:/usr/bin"}})
+		assert.Equal(t, "/tmp:/usr/bin\n0\n", out.Stdout.Text)
+		ok(t, g, "mkdir -p ~/.local/bin && printf '#!/bin/sh\necho mine\n' > ~/.local/bin/mytool && chmod +x ~/.local/bin/mytool")
+		assert.Equal(t, "mine\n", ok(t, g, "mytool"))
+		assert.Equal(t, "mine\n", run(t, g, sandbox.ExecRequest{Argv: []string{"mytool"}}).Stdout.Text)
+	})
 	t.Run("A88 names that are none are refused", func(t *testing.T) {
 		for _, name := range []string{"", "A=B", "A\nB", "A\x00B"} {
 			_, err := g.Exec(within(t), sandbox.ExecRequest{Argv: []string{"true"}, Env: map[string]string{name: "x"}}, nil)

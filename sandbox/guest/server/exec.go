@@ -193,11 +193,30 @@ func workDir(dir string) string {
 	return sandbox.WorkspaceDir + "/" + dir
 }
 
+// Where user installs go, and the variable with which a PATH passes the
+// system's profile.
+const (
+	npmPrefix    = sandbox.HomeDir + "/.npm-global"
+	ownPath      = sandbox.HomeDir + "/.local/bin:" + npmPrefix + "/bin"
+	pathVariable = "PINFOLD_PATH"
+)
+
+// profile is written to the agent's home when it has none.
+const profile = `# Made by Pinfold. Commands run in a login shell, for which /etc/profile sets
+# PATH anew: this puts back what was asked for, or adds the user's own folders.
+if [ -n "${` + pathVariable + `-}" ]; then
+	PATH=$` + pathVariable + `
+	unset ` + pathVariable + `
+else
+	PATH=` + ownPath + `:$PATH
+fi
+`
+
 // environment is what a command sees: the fixed part, the session's, the
 // request's. Nothing of pid 1's own goes in, which the image could have set.
 func (s *Server) environment(own map[string]string, tty bool) ([]string, error) {
 	env := map[string]string{
-		"PATH": "/home/agent/.local/bin:/home/agent/.npm-global/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH": ownPath + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "NPM_CONFIG_PREFIX": npmPrefix,
 		"HOME": sandbox.HomeDir, "USER": sandbox.AgentName, "LOGNAME": sandbox.AgentName,
 		"LANG": "C.UTF-8", "TERM": "dumb", "SHELL": loginShell(),
 	}
@@ -217,6 +236,14 @@ func (s *Server) environment(own map[string]string, tty bool) ([]string, error) 
 	}
 	if size > maxArgs {
 		return nil, field("env", "Put large values into a file.", "is larger than 1 MiB")
+	}
+	// /etc/profile of most images sets PATH anew; the agent's own profile puts
+	// back what was asked for.
+	for _, m := range []map[string]string{own, s.cfg.Env} {
+		if p, ok := m["PATH"]; ok {
+			env[pathVariable] = p
+			break
+		}
 	}
 	list := make([]string, 0, len(env))
 	for k, v := range env {

@@ -43,6 +43,7 @@ func Setup(cfg guest.Config, r *guest.Report) error {
 		return err
 	}
 	makeFolders()
+	makeProfile()
 	r.Notes = append(r.Notes, closeBrowserDir()...)
 	r.Notes = append(r.Notes, notes()...)
 	dropHandlers()
@@ -134,6 +135,24 @@ func closeBrowserDir() []string {
 		return []string{"the browser's folder stays open to commands: " + err.Error()}
 	}
 	return nil
+}
+
+// makeProfile gives the agent a profile, unless it has one of its own.
+func makeProfile() {
+	_ = asAgent(func() error {
+		for _, name := range []string{"/.bash_profile", "/.bash_login"} {
+			if _, err := os.Lstat(sandbox.HomeDir + name); err == nil {
+				return nil
+			}
+		}
+		fd, err := unix.Open(sandbox.HomeDir+"/.profile", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.Write(fd, []byte(profile))
+		return err
+	})
 }
 
 // users are the lines that an image may lack.
