@@ -55,12 +55,22 @@ func TestFilesAreTheAgents(t *testing.T) {
 	assert.Equal(t, "1000:1000 644 1000 755", ok(t, g, `echo $(stat -c '%u:%g %a' "made/by tools.txt") $(stat -c '%u %a' made)`)[:22])
 	assert.Equal(t, "Bäcker → ✓ 漢字\n", ok(t, g, "cat 'made/by tools.txt'"), "C57")
 
+	var err error
 	ok(t, g, "printf '#!/bin/sh\\necho one\\n' > run.sh; chmod 755 run.sh; ln -s run.sh link.sh")
-	_, err := g.EditFile(within(t), sandbox.EditRequest{Path: "link.sh", Edits: []sandbox.Edit{{Old: "one", New: "two"}}})
+	_, err = g.EditFile(within(t), sandbox.EditRequest{Path: "link.sh", Edits: []sandbox.Edit{{Old: "one", New: "two"}}})
 	require.NoError(t, err)
 	assert.Equal(t, "two\n", ok(t, g, "./run.sh; test -L link.sh"), "C142")
 
-	assert.Equal(t, "text", read(t, g, "/etc/passwd").Kind, "the sandbox's own view is open")
+	// A link leads within the sandbox's own view, which is open, and nowhere else.
+	ok(t, g, "ln -s /etc/passwd passwd; ln -s /tmp/new dangling; ln -s /no/such/new nowhere")
+	for _, p := range []string{"/etc/passwd", "passwd", "//etc/passwd"} {
+		assert.Equal(t, ok(t, g, "cat /etc/passwd"), read(t, g, p).Text, "A3 A6 C61: %s", p)
+	}
+	assert.Equal(t, "/etc/passwd", read(t, g, "passwd").Symlink)
+	_, err = g.WriteFile(within(t), sandbox.WriteRequest{Path: "nowhere", Content: []byte("x")})
+	assert.Equal(t, sandbox.NotFound, sandbox.CodeOf(err), "A8")
+	write(t, g, "dangling", "x")
+	assert.Equal(t, "/tmp/new\nx", ok(t, g, "readlink dangling; cat /tmp/new"), "A8: written through, as a command does; the link is kept")
 	_, err = g.WriteFile(within(t), sandbox.WriteRequest{Path: "/etc/passwd", Content: []byte("x")})
 	assert.Equal(t, sandbox.PermissionDenied, sandbox.CodeOf(err), "as uid 1000, not as root")
 	_, err = g.WriteFile(within(t), sandbox.WriteRequest{Path: "/etc/new", Content: []byte("x")})
