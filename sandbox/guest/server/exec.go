@@ -196,8 +196,8 @@ func workDir(dir string) string {
 // Where user installs go, and the variable with which a PATH passes the
 // system's profile.
 const (
-	npmPrefix    = sandbox.HomeDir + "/.npm-global"
-	ownPath      = sandbox.HomeDir + "/.local/bin:" + npmPrefix + "/bin"
+	npmPrefix    = sandbox.HomeDir + "/.local"
+	ownPath      = npmPrefix + "/bin"
 	pathVariable = "PINFOLD_PATH"
 )
 
