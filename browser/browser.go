@@ -289,7 +289,7 @@ func (b *Browser) drop(c *connection) {
 func (b *Browser) target(c *connection, ev any) {
 	switch ev := ev.(type) {
 	case *target.EventTargetCreated:
-		if i := ev.TargetInfo; i.Type == "page" && i.Subtype == "" {
+		if i := ev.TargetInfo; i != nil && i.Type == "page" && i.Subtype == "" {
 			b.adopt(c, i)
 		}
 	case *target.EventTargetDestroyed:

@@ -282,3 +282,84 @@ func TestEventFloodIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(b.byName("t1").requests), maxRequests)
 	assert.LessOrEqual(t, len(b.downloads.open), maxDownloads)
 }
+
+// hostileEvents are the events that chromedp or this package follow.
+const hostileEvents = `Browser.downloadProgress Browser.downloadWillBegin CSS.styleSheetAdded DOM.attributeModified DOM.attributeRemoved DOM.characterDataModified
+DOM.childNodeCountUpdated DOM.childNodeInserted DOM.childNodeRemoved DOM.documentUpdated DOM.inlineStyleInvalidated DOM.pseudoElementAdded DOM.setChildNodes DOM.shadowRootPushed
+Input.dragIntercepted Inspector.detached Inspector.targetCrashed Inspector.targetReloadedAfterCrash Log.entryAdded Network.dataReceived Network.eventSourceMessageReceived
+Network.loadingFailed Network.loadingFinished Network.requestServedFromCache Network.requestWillBeSent Network.requestWillBeSentExtraInfo Network.responseReceived
+Network.responseReceivedExtraInfo Network.webSocketCreated Page.backForwardCacheNotUsed Page.documentOpened Page.domContentEventFired Page.fileChooserOpened Page.frameAttached
+Page.frameDetached Page.frameNavigated Page.frameRequestedNavigation Page.frameResized Page.frameStartedLoading Page.frameStartedNavigating Page.frameStoppedLoading
+Page.frameSubtreeWillBeDetached Page.interstitialShown Page.javascriptDialogClosed Page.lifecycleEvent Page.loadEventFired Page.navigatedWithinDocument Page.windowOpen
+Runtime.bindingCalled Runtime.consoleAPICalled Runtime.exceptionThrown Runtime.executionContextCreated Runtime.executionContextDestroyed Runtime.executionContextsCleared
+Runtime.inspectRequested Target.attachedToTarget Target.receivedMessageFromTarget Target.targetCreated Target.targetInfoChanged Page.javascriptDialogOpening`
+
+// A browser that was taken over can say anything. Nothing of it may end the
+// process: a panic on any goroutine would fail this test.
+func TestLiesDoNotEndTheProcess(t *testing.T) {
+	b, f := fake(t)
+	_, err := b.Snapshot(callCtx(t), SnapshotRequest{})
+	require.NoError(t, err)
+	for _, method := range strings.Fields(hostileEvents) {
+		for _, params := range []string{``, `{}`, `null`, `{"frame":null,"context":null,"frameId":"F1","targetInfo":null}`, `{"frame":{},"context":{},"request":null,"response":null,"entry":null,"exceptionDetails":null,"args":[null]}`,
+			`{"frame":{"id":"F1"},"context":{"auxData":{"frameId":"F1"}},"frameId":"F1","requestId":"1","type":"Document","request":{},"response":{},"node":null,"nodes":[null],"root":null,"targetInfo":{"type":"page","targetId":""}}`,
+			`{"frame":{"id":"G","parentId":""},"args":[{"value":{}}],"exceptionDetails":{"exception":null},"entry":{"level":"error"},"guid":"../../etc","state":"completed","nodeIds":[],"type":"error"}`} {
+			for _, session := range []string{"S1", ""} {
+				msg := `{"method":"` + method + `"`
+				if session != "" {
+					msg += `,"sessionId":"` + session + `"`
+				}
+				if params != "" {
+					msg += `,"params":` + params
+				}
+				f.raw([]byte(msg + "}\x00"))
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err = b.Snapshot(ctx, SnapshotRequest{OnDialog: []byte(`"accept"`), Timeout: time.Second})
+	t.Log(err)
+}
+
+func TestEmptyAnswersDoNotEndTheProcess(t *testing.T) {
+	for _, answer := range []string{`{}`, `null`, `{"result":null,"object":null,"node":null,"frameTree":null,"nodes":[null,{}],"quads":[[1]],"root":null,"documents":[{}],"strings":null,"targetInfo":null,"entries":[],"data":""}`,
+		`{"result":{"objectId":"1"},"object":{"objectId":"1"},"node":{"backendNodeId":3},"frameTree":{"frame":{"id":"F1"},"childFrames":[{}]},"quads":[[0,0,9,0,9,9,0,9]],"backendNodeId":3,"executionContextId":1,"sessionId":"S9","loaderId":"L"}`} {
+		b, f := fake(t)
+		_, err := b.Snapshot(callCtx(t), SnapshotRequest{})
+		require.NoError(t, err)
+		for _, m := range []string{"DOM.getDocument", "Runtime.evaluate", "Runtime.callFunctionOn", "Runtime.getProperties", "DOM.resolveNode", "DOM.describeNode", "DOM.getContentQuads",
+			"DOM.getNodeForLocation", "Page.getLayoutMetrics", "DOMSnapshot.captureSnapshot", "Accessibility.getFullAXTree", "Accessibility.getPartialAXTree", "Page.captureScreenshot", "Page.navigate",
+			"Target.getTargetInfo", "Page.getNavigationHistory", "Page.createIsolatedWorld", "Target.createTarget", "Target.attachToTarget", "Target.getTargets"} {
+			f.on(m, func(message) any { return json.RawMessage(answer) })
+		}
+		try := func(name string, call func(ctx context.Context) error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			err := call(ctx)
+			assert.Less(t, time.Since(start), 2500*time.Millisecond, name)
+			t.Log(name, err)
+		}
+		try("snapshot", func(ctx context.Context) error { _, err := b.Snapshot(ctx, SnapshotRequest{}); return err })
+		for _, s := range []Step{{Do: "click", On: "e1"}, {Do: "click", On: "css=a"}, {Do: "fill", On: "e1", Text: str("x")}, {Do: "select", On: "e1", Values: []string{"x"}}, {Do: "upload", On: "e1", Files: []string{"x"}}, {Do: "drag", On: "e1", To: "xy=1,1"}, {Do: "scroll", To: "top"}} {
+			try(s.Do, func(ctx context.Context) error {
+				_, err := b.Act(ctx, ActRequest{Steps: []Step{s}, Timeout: 300 * time.Millisecond})
+				return err
+			})
+		}
+		try("screenshot", func(ctx context.Context) error {
+			_, err := b.Screenshot(ctx, ScreenshotRequest{FullPage: true})
+			return err
+		})
+		try("navigate", func(ctx context.Context) error {
+			_, err := b.Navigate(ctx, NavigateRequest{URL: "http://localhost/", Timeout: 500 * time.Millisecond})
+			return err
+		})
+		try("back", func(ctx context.Context) error {
+			_, err := b.Navigate(ctx, NavigateRequest{Go: "back", Timeout: 300 * time.Millisecond})
+			return err
+		})
+		try("new tab", func(ctx context.Context) error { _, err := b.Navigate(ctx, NavigateRequest{NewTab: true}); return err })
+	}
+}
