@@ -108,8 +108,8 @@ func (t *target) content() ([]byte, error) {
 func (f *files) replaceContent(ctx context.Context, t *target, b []byte) error {
 	var s *spool
 	err := f.as(sandbox.AgentUID, func() (err error) {
-		if unix.Faccessat(t.at.dir, t.at.name, unix.W_OK, unix.AT_EACCESS) != nil {
-			return fileError("write", t.asked, unix.EACCES) // a rename would get around the file's own mode
+		if err := t.writable(); err != nil {
+			return err
 		}
 		s, err = f.spool(t)
 		return err

@@ -4,6 +4,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -13,6 +14,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/image/draw"
 	"golang.org/x/image/webp"
@@ -24,6 +26,7 @@ const (
 	maxSide       = 1568     // pixels: what models look at; more is scaled away by them
 	maxImageBytes = 600_000  // so that one result, in base64, stays under 900 kB
 	maxImageFile  = 64 << 20 // read at most
+	maxDecode     = 10 * time.Second
 	maxPixels     = 36 << 20 // decoded at most: an 8K frame; judged before decoding
 )
 
@@ -87,7 +90,10 @@ func shrink(raw []byte, mediaType string) (picture, error) {
 	}
 	imageTurn.Lock()
 	defer imageTurn.Unlock()
-	img, err := decode(bytes.NewReader(raw))
+	// A file may ask for any number of passes over its pixels: the reader ends in time.
+	ctx, cancel := context.WithTimeout(context.Background(), maxDecode)
+	defer cancel()
+	img, err := decode(contextReader{ctx, bytes.NewReader(raw)})
 	if err != nil {
 		return p, fmt.Errorf("not a sound %s file (%w)", mediaType, err)
 	}

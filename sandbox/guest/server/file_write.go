@@ -153,6 +153,9 @@ func (f *files) write(ctx context.Context, r sandbox.WriteRequest, body io.Reade
 			return err
 		}
 		res.Created = !t.exists
+		if err := t.writable(); err != nil {
+			return err
+		}
 		if r.Append && t.exists {
 			return f.appendTo(t, s, size, mode)
 		}
@@ -211,6 +214,15 @@ func (t *target) unchanged(ctx context.Context, want string) error {
 		e := conflict("changed", "Read it again and make the change on what is there now.", "was changed since it was read")
 		e.(*sandbox.Error).Details = map[string]any{"hash": "sha256:" + got}
 		return e
+	}
+	return nil
+}
+
+// writable refuses a file whose own mode is closed, which a rename would get
+// around. It must run inside as.
+func (t *target) writable() error {
+	if t.exists && unix.Faccessat(t.at.dir, t.at.name, unix.W_OK, unix.AT_EACCESS) != nil {
+		return fileError("write", t.asked, unix.EACCES)
 	}
 	return nil
 }
