@@ -78,7 +78,7 @@ func initCommand(a *app) *cobra.Command {
 }
 
 func propose(dir, clientName string) (*proposal, error) {
-	abs, err := filepath.Abs(dir)
+	abs, err := absolute(dir)
 	if err != nil {
 		return nil, fail("Give an absolute path.", "the folder %s cannot be resolved", dir)
 	}

@@ -19,6 +19,7 @@ func main() {
 	// A reader of ours that goes away must show as an error of the write, not as
 	// a death without cleaning up. Ignoring the signal would pass on to children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	rememberOrigin()
 	if err := becomePlainUser(); err != nil {
 		what, next := explain(err)
 		fmt.Fprintf(os.Stderr, "pinfold: %s\n%s\n", what, next)

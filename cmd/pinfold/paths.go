@@ -132,8 +132,40 @@ func configDir() string { return xdg("XDG_CONFIG_HOME", ".config") }
 func stateDir() string  { return xdg("XDG_STATE_HOME", ".local/state") }
 func cacheDir() string  { return xdg("XDG_CACHE_HOME", ".cache") }
 
+// Variables that carry what becoming another user changes: the program may be a
+// copy then, and the working directory is the user's home.
+const (
+	originProgram = "PINFOLD_ORIGIN_PROGRAM"
+	originFolder  = "PINFOLD_ORIGIN_FOLDER"
+)
+
+// rememberOrigin notes program and working directory for when this process
+// goes on as another user.
+func rememberOrigin() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	if exe, err := os.Executable(); err == nil {
+		os.Setenv(originProgram, exe)
+	}
+	if dir, err := os.Getwd(); err == nil {
+		os.Setenv(originFolder, dir)
+	}
+}
+
+// absolute resolves a path against the folder that the person was in.
+func absolute(path string) (string, error) {
+	if origin := os.Getenv(originFolder); !filepath.IsAbs(path) && filepath.IsAbs(origin) {
+		return filepath.Join(origin, path), nil
+	}
+	return filepath.Abs(path)
+}
+
 // selfPath is the absolute path of this binary, for settings that others run.
 func selfPath() (string, error) {
+	if origin := os.Getenv(originProgram); filepath.IsAbs(origin) {
+		return origin, nil
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("finding the path of this program: %w", err)

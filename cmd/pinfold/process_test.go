@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -141,8 +143,16 @@ func fakePodman(t *testing.T, script string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"podman", "runc", "crun", "runsc"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho $$ >> "+dir+"/pids\n"+script+"\n"), 0o755))
 	}
+	t.Cleanup(func() { // a program that was ended at once leaves them behind
+		pids, _ := os.ReadFile(filepath.Join(dir, "pids"))
+		for _, field := range strings.Fields(string(pids)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
 	path = dir + ":" + os.Getenv("PATH")
 	t.Setenv("PATH", path)
 	return path
@@ -405,4 +415,49 @@ func TestWhatEverySessionWouldBeRefusedForIsSaidAtTheStart(t *testing.T) {
 		assert.Contains(t, p.stderr.String(), says)
 		assert.Empty(t, serverFolders(t))
 	}
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	home(t)
+	fakePodman(t, "exec sleep 60")
+	p := start(t, nil, "run", "--image", "localhost/none:none", "--", "true")
+	// It waits for a Podman that never answers, once its folder is there.
+	require.Eventually(t, func() bool { return len(serverFolders(t)) == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return childOf(t, p.cmd.Process.Pid) }, patience, 5*time.Millisecond)
+	// Signals that come too close together are one to the kernel.
+	require.Eventually(t, func() bool {
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-p.gone:
+			return true
+		default:
+			return false
+		}
+	}, 3*time.Second, 100*time.Millisecond)
+	assert.Equal(t, 130, p.rc)
+}
+
+// childOf reports whether a process has a child.
+func childOf(t *testing.T, pid int) bool {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	require.NoError(t, err)
+	for _, f := range tasks {
+		if b, err := os.ReadFile(f); err == nil && len(b) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func TestPathsAreThoseOfThePersonWhoStartedIt(t *testing.T) {
+	home(t)
+	dir := t.TempDir()
+	t.Setenv(originFolder, dir)
+	t.Setenv(originProgram, "/opt/pinfold/bin/pinfold")
+	ws, err := parseWorkspace(".:overlay")
+	require.NoError(t, err)
+	assert.Equal(t, dir, ws.Path)
+	_, out, _ := pinfold(t, "config", "json", "-q")
+	assert.Equal(t, "/opt/pinfold/bin/pinfold", parseSnippet(t, "json", out).Command)
 }

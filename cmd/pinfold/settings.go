@@ -247,7 +247,7 @@ func parseWorkspace(text string) (sandbox.Workspace, error) {
 			}
 		}
 	}
-	path, err := filepath.Abs(ws.Path)
+	path, err := absolute(ws.Path)
 	if err != nil {
 		return ws, fail("Give an absolute path.", "workspace: %q cannot be resolved", ws.Path)
 	}
