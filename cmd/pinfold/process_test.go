@@ -148,7 +148,8 @@ func fakePodman(t *testing.T, script string) (path string) {
 	t.Cleanup(func() { // a program that was ended at once leaves them behind
 		pids, _ := os.ReadFile(filepath.Join(dir, "pids"))
 		for _, field := range strings.Fields(string(pids)) {
-			if pid, err := strconv.Atoi(field); err == nil {
+			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if pid, err := strconv.Atoi(field); err == nil && string(line) == "sleep\x0060\x00" {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
