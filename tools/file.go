@@ -23,33 +23,32 @@ const (
 )
 
 type fileReadInput struct {
-	Path    string  `json:"path" doc:"Relative to /workspace, or absolute."`
-	Lines   []int64 `json:"lines,omitempty" doc:"[first, last], from 1; negative: from the end."`
-	Numbers bool    `json:"numbers,omitempty" doc:"With line numbers."`
+	Path    string  `json:"path"`
+	Lines   []int64 `json:"lines,omitempty" doc:"[first, last]; negative: from the end."`
+	Numbers bool    `json:"numbers,omitempty"`
 	As      string  `json:"as,omitempty" enum:"auto,text,base64,image,hex"`
 	Max     int     `json:"max_bytes,omitempty"`
 }
 
+// fileReadOutput is what a client gets as data. Every property costs tokens in
+// every conversation: what only the text says is not among them.
 type fileReadOutput struct {
-	Path      string `json:"path,omitempty"`
 	Kind      string `json:"kind,omitempty"`
 	Content   string `json:"text,omitempty"`
 	Size      int64  `json:"size"`
 	Hash      string `json:"hash,omitempty"`
-	Mode      string `json:"mode,omitempty"`
-	From      int64  `json:"from,omitempty"`
-	To        int64  `json:"to,omitempty"`
 	Lines     int64  `json:"total_lines,omitempty"`
 	NextLine  int64  `json:"next_line,omitempty"`
 	Truncated bool   `json:"truncated,omitempty"`
 	Encoding  string `json:"encoding,omitempty"`
 	Ending    string `json:"line_ending,omitempty"`
-	MediaType string `json:"media_type,omitempty"`
 	Symlink   string `json:"symlink,omitempty"`
 	Note      string `json:"note,omitempty"`
 
-	width, height int
-	image         *Image
+	path, mediaType string
+	from, to        int64
+	width, height   int
+	image           *Image
 }
 
 // Text is the file's own text; a note follows only where something is missing
@@ -58,18 +57,18 @@ func (o fileReadOutput) Text() string {
 	var notes []string
 	switch o.Kind {
 	case "directory":
-		return o.Path + " is a folder. " + o.Note
+		return o.path + " is a folder. " + o.Note
 	case "image":
-		return fmt.Sprintf("%s: %s, %d × %d pixels, %d bytes.", o.Path, o.MediaType, o.width, o.height, o.Size)
+		return fmt.Sprintf("%s: %s, %d × %d pixels, %d bytes.", o.path, o.mediaType, o.width, o.height, o.Size)
 	case "binary":
 		what := "binary data"
-		if o.MediaType != "" {
-			what = o.MediaType
+		if o.mediaType != "" {
+			what = o.mediaType
 		}
-		return fmt.Sprintf("%s: %s, %d bytes, %s. Its first bytes:\n%s%s", o.Path, what, o.Size, o.Hash, o.Content, o.Note)
+		return fmt.Sprintf("%s: %s, %d bytes, %s. Its first bytes:\n%s%s", o.path, what, o.Size, o.Hash, o.Content, o.Note)
 	}
 	if o.Truncated && o.NextLine > 0 {
-		notes = append(notes, fmt.Sprintf("lines %d–%d of %d; go on with lines [%d, %d]", o.From, o.To, o.Lines, o.NextLine, o.Lines))
+		notes = append(notes, fmt.Sprintf("lines %d–%d of %d; go on with lines [%d, %d]", o.from, o.to, o.Lines, o.NextLine, o.Lines))
 	} else if o.Truncated {
 		notes = append(notes, fmt.Sprintf("cut; the file has %d bytes", o.Size))
 	}
@@ -105,7 +104,7 @@ var fileRead = define(Tool{
 	Name:  "file_read",
 	Title: "Read a file",
 	Description: `Returns a text file, or lines of it; images as images, other binary files described.
-Long files are cut and say where to go on. The hash serves as if_hash of file_write and file_edit.`,
+Long files are cut and say where to go on. Paths are relative to /workspace, or absolute.`,
 	Permission: policies.FileRead,
 	Hints:      Hints{ReadOnly: true, Idempotent: true},
 	Set:        Minimal,
@@ -130,9 +129,9 @@ Long files are cut and say where to go on. The hash serves as if_hash of file_wr
 		if err != nil {
 			return fileReadOutput{}, err
 		}
-		out := fileReadOutput{Path: got.Path, Kind: got.Kind, Content: got.Text, Size: got.Size, Hash: got.Hash, Mode: got.Mode,
-			From: got.From, To: got.To, Lines: got.Lines, NextLine: got.NextLine, Truncated: got.Truncated, Encoding: got.Encoding,
-			Ending: got.Ending, MediaType: got.MediaType, width: got.Width, height: got.Height, Symlink: got.Symlink, Note: got.Suggestion}
+		out := fileReadOutput{Kind: got.Kind, Content: got.Text, Size: got.Size, Hash: got.Hash, Lines: got.Lines, NextLine: got.NextLine,
+			Truncated: got.Truncated, Encoding: got.Encoding, Ending: got.Ending, Symlink: got.Symlink, Note: got.Suggestion,
+			path: got.Path, mediaType: got.MediaType, from: got.From, to: got.To, width: got.Width, height: got.Height}
 		if len(got.Data) > 0 {
 			out.image = &Image{MediaType: got.MediaType, Data: got.Data}
 		}
@@ -154,11 +153,11 @@ func within(field string, n, least, most int) error {
 // number puts line numbers before the lines and cuts what no longer fits.
 func (o *fileReadOutput) number() {
 	var b strings.Builder
-	n := o.From
+	n := o.from
 	for line := range strings.Lines(o.Content) {
 		head := strconv.FormatInt(n, 10) + "\t"
 		if b.Len()+len(head)+len(line) > maxText && b.Len() > 0 {
-			o.Truncated, o.NextLine, o.To = true, n, n-1
+			o.Truncated, o.NextLine, o.to = true, n, n-1
 			break
 		}
 		b.WriteString(head)
@@ -170,10 +169,10 @@ func (o *fileReadOutput) number() {
 
 type fileWriteInput struct {
 	Path    string  `json:"path"`
-	Content *string `json:"content,omitempty" doc:"Text; or give base64."`
+	Content *string `json:"content,omitempty"`
 	Base64  *string `json:"base64,omitempty"`
-	Mode    string  `json:"mode,omitempty" doc:"Octal; default kept, or 0644."`
-	IfHash  string  `json:"if_hash,omitempty" doc:"Refuse unless it still has this hash; \"absent\": is new."`
+	Mode    string  `json:"mode,omitempty" doc:"Octal; else kept, or 0644."`
+	IfHash  string  `json:"if_hash,omitempty" doc:"Refuse unless it still has it; absent: if it exists."`
 	Append  bool    `json:"append,omitempty"`
 	Dirs    *bool   `json:"create_dirs,omitempty" doc:"Default true."`
 }
@@ -202,14 +201,13 @@ func (o fileWriteOutput) Text() string {
 func (o fileWriteOutput) Facts() Facts { return Facts{Bytes: o.Bytes, Digest: o.Hash} }
 
 var fileWrite = define(Tool{
-	Name:  "file_write",
-	Title: "Write a file",
-	Description: `Writes a whole file, atomically, making folders as needed; or appends. To change a part of a file use file_edit.
-A link is written through and kept.`,
-	Permission: policies.FileWrite,
-	Hints:      Hints{Destructive: true},
-	Set:        Minimal,
-	Timeout:    2 * time.Minute,
+	Name:        "file_write",
+	Title:       "Write a file",
+	Description: `Writes a whole file (content, or base64 for bytes), atomically, with its folders; or appends. To change a part use file_edit.`,
+	Permission:  policies.FileWrite,
+	Hints:       Hints{Destructive: true},
+	Set:         Minimal,
+	Timeout:     2 * time.Minute,
 }, func(in fileWriteInput) string { return in.Path },
 	func(ctx context.Context, s *Session, in fileWriteInput) (fileWriteOutput, error) {
 		r := sandbox.WriteRequest{Path: in.Path, Mode: in.Mode, IfHash: in.IfHash, Append: in.Append, CreateDirs: in.Dirs == nil || *in.Dirs}
@@ -231,15 +229,15 @@ A link is written through and kept.`,
 
 type fileEditInput struct {
 	Path   string     `json:"path"`
-	Edits  []editArgs `json:"edits" doc:"In order, each on the result of the one before; all or none."`
+	Edits  []editArgs `json:"edits" doc:"In order; all or none."`
 	IfHash string     `json:"if_hash,omitempty"`
-	DryRun bool       `json:"dry_run,omitempty" doc:"Only show the diff."`
+	DryRun bool       `json:"dry_run,omitempty"`
 }
 
 type editArgs struct {
-	Old   string `json:"old" doc:"Exact text, with white space."`
+	Old   string `json:"old"`
 	New   string `json:"new"`
-	Count int    `json:"count,omitempty" doc:"How often old must occur; default 1."`
+	Count int    `json:"count,omitempty" doc:"Of old; default 1."`
 }
 
 type fileEditOutput struct {

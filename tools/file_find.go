@@ -10,9 +10,9 @@ import (
 )
 
 type fileListInput struct {
-	Path   string `json:"path,omitempty" doc:"Default /workspace."`
-	Glob   string `json:"glob,omitempty" doc:"As src/**/*.{ts,tsx}; without a slash: in any folder."`
-	Depth  int    `json:"depth,omitempty" doc:"Default 1, with a glob its own."`
+	Path   string `json:"path,omitempty"`
+	Glob   string `json:"glob,omitempty" doc:"src/**/*.{ts,tsx}; without /: in any folder."`
+	Depth  int    `json:"depth,omitempty" doc:"Default 1, or the glob's."`
 	Hidden bool   `json:"hidden,omitempty"`
 	Ignore string `json:"ignore,omitempty" doc:"Default .gitignore; or none."`
 	Sort   string `json:"sort,omitempty" enum:"name,size,time"`
@@ -21,11 +21,12 @@ type fileListInput struct {
 }
 
 type fileListOutput struct {
-	Path    string          `json:"path,omitempty"`
 	Entries []sandbox.Entry `json:"entries"`
 	Total   int             `json:"total"`
 	Cursor  string          `json:"cursor,omitempty"`
 	Notes   []string        `json:"notes,omitempty"`
+
+	path string
 }
 
 func (o fileListOutput) Text() string {
@@ -44,7 +45,7 @@ func (o fileListOutput) Text() string {
 	}
 	switch {
 	case o.Total == 0:
-		fmt.Fprintf(&b, "Nothing in %s.\n", o.Path)
+		fmt.Fprintf(&b, "Nothing in %s.\n", o.path)
 	case o.Cursor != "":
 		fmt.Fprintf(&b, "%d of %d shown. Next page: cursor %s\n", len(o.Entries), o.Total, o.Cursor)
 	}
@@ -66,18 +67,18 @@ var fileList = define(Tool{
 	func(ctx context.Context, s *Session, in fileListInput) (fileListOutput, error) {
 		got, err := s.Sandbox.List(ctx, sandbox.ListRequest{Path: in.Path, Glob: in.Glob, Depth: in.Depth, Hidden: in.Hidden, Ignore: in.Ignore,
 			Sort: in.Sort, Limit: in.Limit, Cursor: in.Cursor})
-		return fileListOutput{Path: got.Path, Entries: got.Entries, Total: got.Total, Cursor: got.Cursor, Notes: got.Notes}, err
+		return fileListOutput{path: got.Path, Entries: got.Entries, Total: got.Total, Cursor: got.Cursor, Notes: got.Notes}, err
 	})
 
 type fileSearchInput struct {
 	Query     string `json:"query" doc:"RE2."`
-	Literal   bool   `json:"literal,omitempty" doc:"Plain text."`
-	Path      string `json:"path,omitempty" doc:"Folder or file."`
+	Literal   bool   `json:"literal,omitempty"`
+	Path      string `json:"path,omitempty"`
 	Glob      string `json:"glob,omitempty"`
 	Context   int    `json:"context,omitempty" doc:"Lines around a match."`
 	Multiline bool   `json:"multiline,omitempty"`
 	FilesOnly bool   `json:"files_only,omitempty"`
-	Limit     int    `json:"limit,omitempty" doc:"Matches; default 100."`
+	Limit     int    `json:"limit,omitempty"`
 	Cursor    string `json:"cursor,omitempty"`
 }
 
