@@ -97,7 +97,7 @@ func addTools(m *server.MCPServer) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // there is no stream for it: sampling was given up with the GET stream
 		defer cancel()
 		q := mcp.CreateMessageRequest{Request: mcp.Request{Method: string(mcp.MethodSamplingCreateMessage)}, CreateMessageParams: question(r.GetString("prompt", ""), 100)}
-		a, err := m.RequestSampling(ctx, q)
+		a, err := m.RequestSampling(ctx, q) //lint:ignore SA1019 the older set of requirements asks for it
 		if err != nil {
 			return mcp.NewToolResultError(err.Error()), nil
 		}
