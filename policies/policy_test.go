@@ -226,3 +226,21 @@ func TestTextSaysWhatIsRefusedFirst(t *testing.T) {
 	assert.True(t, strings.HasPrefix(text[0], "Refused (no-network): net.connect - "), text[0])
 	assert.Equal(t, "Everything else is refused.", text[len(text)-1])
 }
+
+func TestRootOwned(t *testing.T) {
+	assert.NoError(t, RootOwned("/etc/passwd"))
+	assert.Error(t, RootOwned("/nowhere"))
+	link := t.TempDir() + "/link"
+	require.NoError(t, os.Symlink("/etc/passwd", link))
+	assert.ErrorContains(t, RootOwned(link), "must belong to root")
+	open := t.TempDir() + "/open"
+	require.NoError(t, os.WriteFile(open, nil, 0o600))
+	require.NoError(t, os.Chmod(open, 0o666))
+	assert.ErrorContains(t, RootOwned(open), "must belong to root")
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chmod(open, 0o600))
+		assert.NoError(t, RootOwned(open), "also below a sticky folder, where others cannot replace it")
+		require.NoError(t, os.Chown(open, 65534, 65534))
+		assert.Error(t, RootOwned(open))
+	}
+}

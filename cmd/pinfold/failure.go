@@ -56,9 +56,10 @@ func (a *app) report(err error) int {
 		return int(code)
 	}
 	what, next := explain(err)
-	fmt.Fprintf(a.stderr, "pinfold: %s\n", what)
+	// A message may quote what an image or a sandbox said.
+	fmt.Fprintf(a.stderr, "pinfold: %s\n", printableLines(what))
 	if next != "" {
-		fmt.Fprintln(a.stderr, next)
+		fmt.Fprintln(a.stderr, printableLines(next))
 	}
 	var f *failure
 	if errors.As(err, &f) {

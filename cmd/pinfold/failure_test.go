@@ -88,3 +88,9 @@ func TestProgressHasPlainLinesWhereThereIsNoTerminal(t *testing.T) {
 	assert.Contains(t, lines[len(lines)-1], "importing")
 	assert.NotContains(t, out.String(), "\x1b")
 }
+
+func TestMessagesCannotMoveTheCursor(t *testing.T) {
+	var errs bytes.Buffer
+	(&app{stderr: &errs}).report(fail("Next\x1b]0;x\x07.", "the image said \x1b[2Jhello\u202e and\nmore"))
+	assert.Equal(t, "pinfold: the image said  [2Jhello  and\nmore.\nNext ]0;x .\n", errs.String())
+}
