@@ -340,6 +340,10 @@ func TestB74UploadThroughAButton(t *testing.T) {
 	assert.Contains(t, look(t, b), "direct in.csv 4")
 	e, _ := actErr(t, b, Step{Do: "upload", On: refOf(t, s, `"Direct"`), Files: []string{"none.csv"}}) // B75
 	assert.Equal(t, "file_missing", e.Reason)
+	for _, outside := range []string{"../session/x", "/etc/passwd", "a/../../x", "."} {
+		e, _ = actErr(t, b, Step{Do: "upload", On: refOf(t, s, `"Direct"`), Files: []string{outside}})
+		assert.Equal(t, "file_outside_workspace", e.Reason)
+	}
 	e, _ = actErr(t, b, Step{Do: "upload", On: "css=#plain", Files: []string{"in.csv"}}) // B77
 	assert.Equal(t, "wrong_element", e.Reason)
 	assert.Contains(t, look(t, b), "direct in.csv 4", "the tab lives")

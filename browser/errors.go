@@ -68,8 +68,11 @@ var reasonCode = map[string]string{
 	"browser_gone":       unavailable,
 	"too_many_tabs":      resourceExhausted,
 	"file_missing":       notFound,
-	"unsupported_arg":    invalidArgument,
-	"bad_value":          invalidArgument,
+
+	"file_outside_workspace": permissionDenied,
+
+	"unsupported_arg": invalidArgument,
+	"bad_value":       invalidArgument,
 }
 
 // fail makes an Error from a reason.

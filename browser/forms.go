@@ -400,6 +400,9 @@ func (o *op) uploadStep(s Step, limit time.Duration) (string, error) {
 	var files []string
 	var sizes []int64
 	for _, f := range s.Files {
+		if !o.b.opts.inWorkspace(f) {
+			return "", fail("file_outside_workspace", "Copy it into the workspace first.", "%s lies outside of the workspace", quote(cut(cleanText(f), 200)))
+		}
 		where, n, err := o.b.host.Export(o.ctx, f)
 		if err != nil {
 			if typedError(err) {
@@ -450,6 +453,14 @@ func (o *op) uploadStep(s Step, limit time.Duration) (string, error) {
 		}
 	}
 	return h.String() + " = " + strings.Join(names, ", "), nil
+}
+
+// inWorkspace looks at the words of a path; links are the host's to resolve.
+func (o Options) inWorkspace(p string) bool {
+	if !path.IsAbs(p) {
+		p = path.Join(o.Workspace, p)
+	}
+	return strings.HasPrefix(path.Clean(p), path.Clean(o.Workspace)+"/")
 }
 
 // openChooser clicks what opens a file chooser and returns its input.

@@ -85,7 +85,7 @@ func (t *Tab) hear(ev any) {
 	case *network.EventLoadingFinished:
 		delete(t.requests, ev.RequestID)
 	case *network.EventLoadingFailed:
-		if r := t.requests[ev.RequestID]; r != nil && !ev.Canceled && ev.ErrorText != "net::ERR_ABORTED" {
+		if r := t.requests[ev.RequestID]; r != nil && !ev.Canceled && r.kind != network.ResourceTypeDocument && ev.ErrorText != "net::ERR_ABORTED" {
 			t.b.log.count("requests", t.id, ev.ErrorText+" "+shortURL(r.url, t.url))
 		}
 		delete(t.requests, ev.RequestID)

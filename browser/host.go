@@ -53,6 +53,8 @@ type Options struct {
 	// Home is the browser's own folder as Chromium sees it; it holds profile,
 	// downloads and caches. Default /browser.
 	Home string
+	// Workspace is the tree that files are uploaded from. Default /workspace.
+	Workspace string
 	// NoGPU adds the switches that Chromium needs under gVisor.
 	NoGPU bool
 	// Logf gets what is worth a debug line: never page text. Default: nothing.

@@ -75,6 +75,9 @@ func (o Options) fill() Options {
 	if o.Home == "" {
 		o.Home = "/browser"
 	}
+	if o.Workspace == "" {
+		o.Workspace = "/workspace"
+	}
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
 	}

@@ -357,7 +357,10 @@ func navigationError(netError, address string) *Error {
 	case "net::ERR_ABORTED":
 		e.Hint = "The page stayed as it was: the server sent nothing (204), or another navigation took over."
 		e.Retry = false
-	case "net::ERR_INVALID_URL", "net::ERR_UNKNOWN_URL_SCHEME", "net::ERR_UNSAFE_PORT":
+	case "net::ERR_UNSAFE_PORT":
+		e.Hint = "Browsers refuse this port: serve on another one, such as 8000."
+		e.Retry = false
+	case "net::ERR_INVALID_URL", "net::ERR_UNKNOWN_URL_SCHEME":
 		e.Retry = false
 	case "net::ERR_EMPTY_RESPONSE", "net::ERR_INVALID_HTTP_RESPONSE", "net::ERR_SSL_PROTOCOL_ERROR":
 		e.Hint = "The server there does not speak what the address says: try http instead of https, or the right port."
