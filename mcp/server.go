@@ -149,31 +149,39 @@ func (s *Server) Close(ctx context.Context) error {
 		all = append(all, ses)
 	}
 	s.mu.Unlock()
-	var wg sync.WaitGroup
-	errs := make([]error, len(all))
-	for i, ses := range all {
-		wg.Go(func() {
-			if _, err := s.end(ctx, ses, keepIfChanged, "the server ends", ""); !errors.Is(err, errEnded) {
-				errs[i] = err
-			}
-		})
-	}
-	wg.Wait()
-	s.stop()
-	done := make(chan struct{})
-	go func() { s.wg.Wait(); close(done) }()
+	done := make(chan error, 1)
+	go func() {
+		var wg sync.WaitGroup
+		errs := make([]error, len(all))
+		for i, ses := range all {
+			wg.Go(func() {
+				if _, err := s.end(ctx, ses, keepIfChanged, "the server ends", ""); !errors.Is(err, errEnded) {
+					errs[i] = err
+				}
+			})
+		}
+		wg.Wait()
+		s.stop()
+		s.wg.Wait()
+		done <- errors.Join(append(errs, s.closeOwn())...)
+	}()
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		errs = append(errs, ctx.Err())
+		return ctx.Err() // what is left is removed by the next server
 	}
+}
+
+func (s *Server) closeOwn() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.own != nil {
-		errs = append(errs, s.own.Close())
-		s.own = nil
+	if s.own == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	err := s.own.Close()
+	s.own = nil
+	return err
 }
 
 // ownJournal is the journal of calls that belong to no session.

@@ -506,3 +506,16 @@ func TestAttachIsAShellThatIsJournaled(t *testing.T) {
 	_, err = w.Attach(t.Context(), "ses_none", sandbox.TermSize{}, nil, &bytes.Buffer{})
 	require.Error(t, err)
 }
+
+func TestCloseKeepsToItsTime(t *testing.T) {
+	w := newWorld(t, nil)
+	c := dial(t, w.Edge)
+	c.do("1", "shell_run", `{"command":"true"}`)
+	id := c.do("2", "session_status", `{}`).session()
+	box := w.launcher.box(id)
+	box.mu.Lock() // its removal hangs, as that of a stuck engine
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	assert.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
+	box.mu.Unlock()
+}
