@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	defaultShown  = 24_000  // characters of one answer
-	maxOutputs    = 100     // outputs kept between two answers; the last error always is
-	streamKept    = 96_000  // bytes kept of one run of stdout or stderr, half from each end
+	defaultShown  = 24_000 // characters of one answer
+	maxOutputs    = 100    // outputs kept between two answers; the last error always is
+	streamKept    = 96_000 // bytes kept of one text, half from each end
+	laterKept     = 8_000  // and of those after the first fullOutputs, so that a run is bounded in all
+	fullOutputs   = 10
 	inlineImages  = 620_000 // bytes of pictures in one answer
 	maxHeldImages = 4 << 20 // bytes of pictures held between two answers
 )
@@ -56,7 +58,6 @@ type shown struct {
 	sandbox.CodeOutput
 	text    capped
 	display string
-	raw     []byte // a picture as it came, when Data is smaller
 }
 
 func newRun(kn *kernel, handle string) *run {
@@ -227,7 +228,7 @@ func (r *run) output(m kernelMessage) {
 			for i, old := range r.outs {
 				if o.display != "" && old.display == o.display {
 					o.Type = old.Type
-					r.held += len(o.Data) + len(o.raw) - len(old.Data) - len(old.raw)
+					r.held += len(o.Data) - len(old.Data)
 					r.outs[i] = o
 					return
 				}
@@ -245,11 +246,19 @@ func (r *run) stream(name, text string) {
 		r.last = line
 	}
 	if n := len(r.outs); n == 0 || r.outs[n-1].Type != name {
-		if !r.add(&shown{CodeOutput: sandbox.CodeOutput{Type: name}}) {
+		if !r.add(&shown{CodeOutput: sandbox.CodeOutput{Type: name}, text: capped{limit: r.room()}}) {
 			return
 		}
 	}
 	r.outs[len(r.outs)-1].text.add(text)
+}
+
+// room is how many bytes of the next text are kept.
+func (r *run) room() int {
+	if len(r.outs) >= fullOutputs {
+		return laterKept
+	}
+	return streamKept
 }
 
 func (r *run) add(o *shown) bool {
@@ -261,7 +270,7 @@ func (r *run) add(o *shown) bool {
 		r.outs = r.outs[:maxOutputs-1]
 		r.dropped++
 	}
-	r.held += len(o.Data) + len(o.raw)
+	r.held += len(o.Data)
 	r.outs = append(r.outs, o)
 	return true
 }
@@ -399,6 +408,7 @@ func headTail(s string, n int) string {
 // capped is text of which both ends are kept. A carriage return takes back its
 // line, as on a terminal: progress bars would fill it otherwise.
 type capped struct {
+	limit   int // streamKept when 0
 	b       []byte
 	cutAt   int // where the middle is missing
 	omitted int64
@@ -414,11 +424,15 @@ func (c *capped) add(text string) {
 	}
 	c.b = append(c.b, text...)
 	c.pending = len(c.b) > 0 && c.b[len(c.b)-1] == '\r'
-	if len(c.b) > streamKept+streamKept/2 {
+	limit := c.limit
+	if limit == 0 {
+		limit = streamKept
+	}
+	if len(c.b) > limit+limit/2 {
 		if c.omitted == 0 {
-			c.cutAt = streamKept / 2
+			c.cutAt = limit / 2
 		}
-		from := len(c.b) - streamKept/2
+		from := len(c.b) - limit/2
 		c.omitted += int64(from - c.cutAt)
 		c.b = append(c.b[:c.cutAt], c.b[from:]...)
 	}

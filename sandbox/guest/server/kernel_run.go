@@ -22,7 +22,7 @@ import (
 
 const (
 	maxKernels  = 6
-	maxRuns     = 64               // finished ones that are kept for who asks again
+	maxRuns     = 16               // finished ones that are kept for who asks again
 	runKept     = 10 * time.Minute // and how long
 	defaultWait = 45 * time.Second
 	maxCode     = 1 << 20
@@ -264,7 +264,9 @@ func (k *kernels) ensure(w *waiting, name string) (*kernel, string, error) {
 		k.wg.Go(func() { k.begin(name, st) })
 	}
 	k.mu.Unlock()
-	if err := w.on(st.done, func() string { return "starting the Python kernel" }); err != nil {
+	const says = "starting the Python kernel"
+	w.say(says) // at once: a start is over before the first tick
+	if err := w.on(st.done, func() string { return says }); err != nil {
 		if errors.Is(err, errWaited) {
 			err = sandbox.Errorf(sandbox.Unavailable, "Send the same call again in a moment.", "the Python kernel is still starting")
 		}
@@ -360,6 +362,12 @@ type waiting struct {
 	progress func(sandbox.CodeProgress)
 }
 
+func (w *waiting) say(line string) {
+	if w.every > 0 && w.progress != nil {
+		w.progress(sandbox.CodeProgress{LastLine: line, ElapsedMS: time.Since(w.began).Milliseconds()})
+	}
+}
+
 var errWaited = errors.New("waited long enough")
 
 // on waits for done, the soft limit or ctx, and says meanwhile what goes on.
@@ -377,7 +385,7 @@ func (w *waiting) on(done <-chan struct{}, line func() string) error {
 		case <-done:
 			return nil
 		case <-tick:
-			w.progress(sandbox.CodeProgress{LastLine: line(), ElapsedMS: time.Since(w.began).Milliseconds()})
+			w.say(line())
 		case <-soft.C:
 			return errWaited
 		case <-w.ctx.Done():

@@ -16,7 +16,6 @@ import (
 
 const (
 	tableType    = "application/vnd.pinfold.table+json" // see kernel_init.py
-	maxShown     = 64_000                               // bytes of text of one display
 	maxTraceback = 8_000
 )
 
@@ -36,30 +35,30 @@ func (r *run) show(o *shown, data map[string]json.RawMessage) {
 				o.Truncated = true
 			}
 		}
-		o.Text = bounded(plain, &o.Truncated)
+		o.Text = bounded(plain, r.room(), &o.Truncated)
 	case r.picture(o, data, "image/png"), r.picture(o, data, "image/jpeg"):
-		o.Text = bounded(plain, &o.Truncated)
+		o.Text = bounded(plain, r.room(), &o.Truncated)
 	case data["image/svg+xml"] != nil:
-		o.Path, o.MediaType, o.Text = r.save([]byte(textOf(data["image/svg+xml"])), "image/svg+xml"), "image/svg+xml", bounded(plain, &o.Truncated)
+		o.Path, o.MediaType, o.Text = r.save([]byte(textOf(data["image/svg+xml"])), "image/svg+xml"), "image/svg+xml", bounded(plain, r.room(), &o.Truncated)
 	case data["text/markdown"] != nil:
-		o.MediaType, o.Text = "text/markdown", bounded(textOf(data["text/markdown"]), &o.Truncated)
+		o.MediaType, o.Text = "text/markdown", bounded(textOf(data["text/markdown"]), r.room(), &o.Truncated)
 	case data["application/json"] != nil:
 		var b bytes.Buffer
 		if json.Indent(&b, data["application/json"], "", " ") != nil {
 			b.WriteString(plain)
 		}
-		o.MediaType, o.Text = "application/json", bounded(b.String(), &o.Truncated)
+		o.MediaType, o.Text = "application/json", bounded(b.String(), r.room(), &o.Truncated)
 	case data["text/html"] != nil:
-		o.Path, o.MediaType, o.Text = r.save([]byte(textOf(data["text/html"])), "text/html"), "text/html", bounded(plain, &o.Truncated)
+		o.Path, o.MediaType, o.Text = r.save([]byte(textOf(data["text/html"])), "text/html"), "text/html", bounded(plain, r.room(), &o.Truncated)
 	case data["application/pdf"] != nil:
 		if b, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(textOf(data["application/pdf"]), "\n", "")); err == nil {
 			o.Path = r.save(b, "application/pdf")
 		}
-		o.MediaType, o.Text = "application/pdf", bounded(plain, &o.Truncated)
+		o.MediaType, o.Text = "application/pdf", bounded(plain, r.room(), &o.Truncated)
 	case data["text/latex"] != nil:
-		o.MediaType, o.Text = "text/latex", bounded(textOf(data["text/latex"]), &o.Truncated)
+		o.MediaType, o.Text = "text/latex", bounded(textOf(data["text/latex"]), r.room(), &o.Truncated)
 	default:
-		o.Text = bounded(plain, &o.Truncated)
+		o.Text = bounded(plain, r.room(), &o.Truncated)
 	}
 }
 
@@ -76,11 +75,11 @@ func textOf(raw json.RawMessage) string {
 	return string(raw)
 }
 
-func bounded(s string, cut *bool) string {
+func bounded(s string, most int, cut *bool) string {
 	s = stripANSI(s)
-	if len(s) > maxShown {
+	if len(s) > most {
 		*cut = true
-		return headTail(s, maxShown)
+		return headTail(s, most)
 	}
 	return s
 }
