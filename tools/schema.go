@@ -36,6 +36,7 @@ func derive(t reflect.Type, input bool) *jsonschema.Schema {
 	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {},
 		reflect.TypeFor[command]():         commandSchema(),
+		reflect.TypeFor[dialogAnswer]():    dialogAnswerSchema(),
 	}})
 	if err != nil {
 		panic(fmt.Sprintf("schema of %v: %v", t, err)) // a fault of a declaration; every test that lists the tools shows it
