@@ -205,6 +205,28 @@ func TestAnIdleGuestIsSmall(t *testing.T) {
 	assert.Less(t, rss(t, g), int64(12_000_000))
 }
 
+func TestEndedCommandsAreForgottenInTime(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{})
+	first := run(t, g, sandbox.ExecRequest{Argv: []string{"echo", "first"}})
+	holds := sh(t, g, "sleep 7801 & true")
+	for range 40 { // a megabyte each
+		run(t, g, sandbox.ExecRequest{Argv: []string{"head", "-c", "1100000", "/dev/zero"}})
+	}
+	assert.Less(t, rss(t, g), int64(80<<20))
+	_, err := g.Output(within(t), sandbox.OutputRequest{Process: first.Process})
+	require.NoError(t, err)
+	for range 260 {
+		run(t, g, sandbox.ExecRequest{Argv: []string{"true"}})
+	}
+	_, err = g.Output(within(t), sandbox.OutputRequest{Process: first.Process})
+	assert.Equal(t, sandbox.NotFound, sandbox.CodeOf(err))
+	_, err = g.Kill(within(t), sandbox.KillRequest{Process: holds.Process})
+	require.NoError(t, err, "a handle is kept for as long as it has something to end")
+	assert.Equal(t, 0, left(t, g, "sleep 7801"))
+	assert.NotContains(t, ok(t, g, "ls /session/output"), "p3.stdout")
+}
+
 func TestReadySoonAfterItsStart(t *testing.T) {
 	// The best of a few: the rest is the machine's other work. It includes the
 	// namespaces and the root that the harness makes.

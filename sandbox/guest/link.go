@@ -22,7 +22,7 @@ import (
 const (
 	window       = 256 << 10        // of a stream; the smallest yamux takes, 63 MB/s all the same
 	backlog      = 128              // streams opened and not yet accepted
-	writeTimeout = 10 * time.Second // a peer that takes nothing for so long is gone
+	writeTimeout = 30 * time.Second // a peer that takes nothing for so long is gone
 	hostClose    = 2 * time.Second  // until a stream that we closed is dropped, whatever the guest still sends
 	guestClose   = 5 * time.Minute  // the same in the guest: the host may read slowly what was forwarded
 	maxStreams   = 1024             // opened by the guest over the life of a second

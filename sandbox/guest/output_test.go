@@ -227,6 +227,22 @@ func TestForwardReachesAServerInside(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "content\n")
 
+	// A socket that only the agent may use.
+	run(t, g, sandbox.ExecRequest{Background: true, Argv: []string{"python3", "-c", `
+import os, socket
+os.umask(0o177)
+s = socket.socket(socket.AF_UNIX); s.bind('/tmp/own.sock'); s.listen()
+c, _ = s.accept(); c.sendall(c.recv(100).upper()); c.close()`}})
+	ok(t, g, "until [ -S /tmp/own.sock ]; do sleep 0.01; done")
+	u, err := g.Forward(within(t), "unix", "/tmp/own.sock")
+	require.NoError(t, err)
+	defer u.Close()
+	_, err = io.WriteString(u, "shout")
+	require.NoError(t, err)
+	b, err = io.ReadAll(u)
+	require.NoError(t, err)
+	assert.Equal(t, "SHOUT", string(b))
+
 	_, err = g.Forward(within(t), "tcp", "127.0.0.1:1")
 	assert.Equal(t, sandbox.NotFound, sandbox.CodeOf(err))
 	for _, addr := range []string{"10.0.0.1:80", "localhost:80", "127.0.0.1", ""} {

@@ -21,9 +21,10 @@ import (
 // Bounds of what is kept of commands.
 const (
 	keepEnded    = 10 * time.Minute // a finished command's output is readable for so long
-	maxEnded     = 64               // and so many of them
+	maxEnded     = 256              // and so many of them
 	endedBytes   = 16 << 20         // and so much of their output in memory; of older ones, the ends
 	endedTail    = 16 << 10         // kept of each stream of an older one
+	endedSpill   = 256 << 20        // and so much of it on disk
 	maxProcesses = 1024             // running at one time
 )
 
@@ -159,20 +160,28 @@ func (s *Server) room() error {
 	return nil
 }
 
-// trim bounds the memory of ended commands.
+// trim bounds what ended commands hold in memory and on disk: the latest keep
+// theirs.
 func (s *Server) trim() {
-	left := endedBytes
+	memory, disk := endedBytes, int64(endedSpill)
 	for _, p := range slices.Backward(s.procs.all()) {
 		if !p.over() {
 			continue
 		}
-		if left -= p.size(); left < 0 {
-			p.mu.Lock()
-			for i := range p.out.rings {
+		memory -= p.size()
+		p.mu.Lock()
+		for i := range p.out.rings {
+			if memory < 0 {
 				p.out.rings[i].shrink(endedTail)
 			}
-			p.mu.Unlock()
+			if sp := p.spill[i]; sp != nil {
+				if disk -= sp.n; disk < 0 {
+					sp.remove()
+					sp.bad, sp.n = true, 0
+				}
+			}
 		}
+		p.mu.Unlock()
 	}
 }
 
@@ -349,7 +358,7 @@ func (s *Server) finish(p *process) {
 	p.closeStdin()
 	close(p.ended)
 	if p.size() > endedTail {
-		s.trim()
+		s.trim() // a long output; short ones are bounded by their number
 	}
 	go func() {
 		<-p.eof

@@ -50,7 +50,7 @@ func isGVisor() bool {
 	const readAll = 3
 	buf := make([]byte, 4096)
 	n, err := unix.Klogctl(readAll, buf)
-	return err == nil && bytes.Contains(buf[:n], []byte("gVisor"))
+	return err == nil && bytes.Contains(buf[:n], []byte("Starting gVisor"))
 }
 
 // probe tries calls that a container's profile refuses, for what they answer
