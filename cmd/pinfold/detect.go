@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 )
@@ -55,6 +56,34 @@ func escapeGlob(dir string) string {
 		b = append(b, r)
 	}
 	return string(b)
+}
+
+// compilers name, for the languages whose tools Pinfold's image lacks, the
+// program by which a machine shows that it has them.
+var compilers = map[string]string{
+	"Go": "go", "Rust": "cargo", "Java": "javac", "Kotlin": "kotlinc", "Ruby": "ruby", "PHP": "php", "C#": "dotnet",
+	"Elixir": "mix", "Haskell": "ghc", "Zig": "zig", "Swift": "swift", "Dart": "dart",
+}
+
+// hostFacts are what this machine has, as far as it shows without starting anything.
+type hostFacts struct {
+	Podman string   `json:"podman,omitempty"` // path
+	GVisor string   `json:"gvisor,omitempty"` // path of runsc
+	Tools  []string `json:"tools"`            // of compilers, those that the project needs and that are here
+}
+
+func detectHost(languages []language) hostFacts {
+	h := hostFacts{Tools: []string{}}
+	h.Podman, _ = exec.LookPath("podman")
+	h.GVisor, _ = exec.LookPath("runsc")
+	for _, l := range languages {
+		if tool := compilers[l.Name]; tool != "" {
+			if _, err := exec.LookPath(tool); err == nil {
+				h.Tools = append(h.Tools, tool)
+			}
+		}
+	}
+	return h
 }
 
 // missingFromImage are the languages whose tools only the host may have.

@@ -24,6 +24,7 @@ type proposal struct {
 	Project   string     `json:"project"`
 	Languages []language `json:"languages"`
 	Git       bool       `json:"git"`
+	Host      hostFacts  `json:"host"`
 	Template  string     `json:"template"`
 	Workspace string     `json:"workspace"`
 	Why       []string   `json:"why"`
@@ -92,11 +93,13 @@ func propose(dir, clientName string) (*proposal, error) {
 	if !p.Git {
 		p.because("there is no git repository here, so nothing else would show or undo what an agent changed")
 	}
-	if missing := missingFromImage(p.Languages); len(missing) > 0 {
-		p.because("Pinfold's image has no tools for %s; a template with image: host uses those of this machine, read-only", strings.Join(missing, ", "))
-		if len(missing) == len(p.Languages) {
-			p.Template = "host-tools"
-		}
+	p.Host = detectHost(p.Languages)
+	p.chooseTemplate()
+	if p.Host.GVisor != "" {
+		p.because("an overlay shares your user's files, so a process that broke out would be you; gVisor is here: a template of your own with isolation: gvisor puts a kernel between")
+	}
+	if p.Host.Podman == "" {
+		p.because("there is no Podman on this machine yet: 'make setup' installs it, and 'pinfold doctor' says what else is missing")
 	}
 	found := installedClients(os.Getenv("HOME"), abs)
 	switch {
@@ -125,6 +128,22 @@ func propose(dir, clientName string) (*proposal, error) {
 		p.File = filepath.Join(abs, p.client.project)
 	}
 	return p, nil
+}
+
+// chooseTemplate takes the machine's own tools where the image has none for the
+// project and the machine does.
+func (p *proposal) chooseTemplate() {
+	missing := missingFromImage(p.Languages)
+	if len(missing) == 0 {
+		return
+	}
+	names := strings.Join(missing, ", ")
+	if len(p.Host.Tools) == 0 {
+		p.because("neither Pinfold's image nor this machine has tools for %s; the agent can still read and edit", names)
+		return
+	}
+	p.Template = "host-tools"
+	p.because("Pinfold's image has no tools for %s; this machine has (%s), and the template uses its programs, read-only", names, strings.Join(p.Host.Tools, ", "))
 }
 
 func (p *proposal) because(format string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,25 +33,40 @@ func proposed(t *testing.T, args ...string) proposal {
 	return p
 }
 
-func TestInitLooksAtTheProject(t *testing.T) {
-	home(t)
+// hostWith has the program find only these on this machine.
+func hostWith(t *testing.T, programs ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range programs {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
+	}
+	t.Setenv("PATH", dir)
+}
+
+func TestInitLooksAtTheProjectAndTheMachine(t *testing.T) {
 	cases := map[string]struct {
 		files     []string
+		host      []string
 		languages []string
 		template  string
+		why       string
 	}{
-		"python":                     {[]string{"pyproject.toml", "app.py"}, []string{"Python"}, "project"},
-		"node and ts":                {[]string{"package.json", "tsconfig.json"}, []string{"JavaScript", "TypeScript"}, "project"},
-		"rust alone":                 {[]string{"Cargo.toml"}, []string{"Rust"}, "host-tools"},
-		"go and python":              {[]string{"go.mod", "tool.py"}, []string{"Go", "Python"}, "project"},
-		"notebooks":                  {[]string{"a.ipynb"}, []string{"Notebooks"}, "project"},
-		"nothing known":              {[]string{"notes.txt"}, nil, "project"},
-		"a folder's name is no file": {[]string{"go.mod/x"}, nil, "project"},
+		"python":                         {[]string{"pyproject.toml", "app.py"}, nil, []string{"Python"}, "project", "the folder is left as it is"},
+		"node and ts":                    {[]string{"package.json", "tsconfig.json"}, nil, []string{"JavaScript", "TypeScript"}, "project", ""},
+		"rust, which the machine has":    {[]string{"Cargo.toml"}, []string{"cargo"}, []string{"Rust"}, "host-tools", "this machine has (cargo)"},
+		"rust, which nobody has":         {[]string{"Cargo.toml"}, nil, []string{"Rust"}, "project", "neither Pinfold's image nor this machine"},
+		"go and python":                  {[]string{"go.mod", "tool.py"}, []string{"go"}, []string{"Go", "Python"}, "host-tools", ""},
+		"notebooks":                      {[]string{"a.ipynb"}, nil, []string{"Notebooks"}, "project", ""},
+		"nothing known":                  {[]string{"notes.txt"}, nil, nil, "project", "no git repository"},
+		"a folder's name is no file":     {[]string{"go.mod/x"}, nil, nil, "project", ""},
+		"no podman":                      {[]string{"a.py"}, nil, []string{"Python"}, "project", "no Podman on this machine"},
+		"a machine that could do better": {[]string{"a.py"}, []string{"podman", "runsc"}, []string{"Python"}, "project", "gVisor is here"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			dir := project(t, c.files...)
-			p := proposed(t, dir)
+			home(t)
+			hostWith(t, c.host...)
+			p := proposed(t, project(t, c.files...))
 			var names []string
 			for _, l := range p.Languages {
 				names = append(names, l.Name)
@@ -58,7 +74,7 @@ func TestInitLooksAtTheProject(t *testing.T) {
 			assert.Equal(t, c.languages, names)
 			assert.Equal(t, c.template, p.Template)
 			assert.Equal(t, "overlay", p.Workspace)
-			assert.NotEmpty(t, p.Why)
+			assert.Contains(t, strings.Join(p.Why, "\n"), c.why)
 			assert.False(t, p.Written)
 		})
 	}

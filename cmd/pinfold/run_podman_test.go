@@ -325,3 +325,28 @@ func TestTheClientsEndParksWhatItWrote(t *testing.T) {
 	assert.NotContains(t, out, session)
 	assert.Empty(t, podmanSays(t, "volume", "ls", "-q", "--filter", "label=pinfold.session="+session), "nothing is left")
 }
+
+// A signal to an HTTP server in mid-call ends the sandboxes of all its clients.
+func TestASignalEndsAnHTTPServersSandboxes(t *testing.T) {
+	people(t)
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "pinfold", "templates")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mini.yaml"), []byte("version: 1\nname: mini\ndescription: Small.\nimage: "+smallImage+"\n"), 0o600))
+	p := start(t, nil, "serve", "--http", "127.0.0.1:0", "--template", "mini")
+	url, _, token := p.served(t)
+	owner := ownerOf(t, p.cmd.Process.Pid)
+	for range 2 {
+		auth := map[string]string{"Authorization": "Bearer " + token}
+		a, _ := post(t, url, initialize, auth)
+		require.Equal(t, 200, a.StatusCode)
+		auth["Mcp-Session-Id"] = a.Header.Get("Mcp-Session-Id")
+		_, body := post(t, url, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"shell_run","arguments":{"command":"true"}}}`, auth)
+		require.Contains(t, body, `"exit_code":0`)
+		_, body = post(t, url, `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"shell_run","arguments":{"command":"sleep 600","background":true}}}`, auth)
+		require.Contains(t, body, "running")
+	}
+	require.Len(t, strings.Fields(containersOf(t, owner)), 2, "the control: two clients, two sandboxes")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Zero(t, p.ended(t, endHTTP))
+	assert.Empty(t, containersOf(t, owner))
+}
