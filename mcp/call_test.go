@@ -136,7 +136,7 @@ func TestRefusedAndAskedCallsRunNothing(t *testing.T) {
 	assert.Equal(t, "permission_denied", events[2].Code)
 	assert.Equal(t, "ask", events[3].Effect)
 	status := c.do("4", "session_status", `{}`)
-	assert.EqualValues(t, 3, status.Structured["calls_refused"])
+	assert.EqualValues(t, 3, status.Structured["usage"].(map[string]any)["refused"])
 	open := c.do("5", "session_open", `{}`)
 	assert.Contains(t, open.Structured["refuses"], "shell_run")
 	assert.Contains(t, open.Structured["asks"], "file_write")

@@ -300,7 +300,7 @@ func TestStatusTellsWhatRuns(t *testing.T) {
 	r := c.do("2", "session_status", `{"all":true}`)
 	assert.Equal(t, "running", r.Structured["state"])
 	assert.Contains(t, fmt.Sprint(r.Structured["processes"]), "sleep 77")
-	assert.Contains(t, fmt.Sprint(r.Structured["listening_ports"]), "8000")
+	assert.Contains(t, fmt.Sprint(r.Structured["ports"]), "8000")
 	assert.Contains(t, fmt.Sprint(r.Structured["degraded"]), "pids")
 	assert.Equal(t, "not started", r.Structured["chromium_sandbox"])
 	assert.Contains(t, fmt.Sprint(r.Structured["sessions"]), r.session())

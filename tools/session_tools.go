@@ -17,15 +17,15 @@ var sessionTools = []*Tool{sessionOpen, sessionStatus, sessionClose}
 const sessionTimeout = 50 * time.Second
 
 type sessionOpenInput struct {
-	Template  string          `json:"template,omitempty" doc:"Starting point; default the server's."`
-	Name      string          `json:"name,omitempty" doc:"Name to resume it by later."`
-	Workspace *workspaceInput `json:"workspace,omitempty" doc:"What stands behind /workspace; default the template's."`
-	Isolation string          `json:"isolation,omitempty" enum:"container,gvisor,vm" doc:"May only be stronger than the template's."`
+	Template  string          `json:"template,omitempty"`
+	Name      string          `json:"name,omitempty" doc:"To resume it by later."`
+	Workspace *workspaceInput `json:"workspace,omitempty" doc:"Default: the template's."`
+	Isolation string          `json:"isolation,omitempty" enum:"container,gvisor,vm" doc:"Only stronger."`
 }
 
 type workspaceInput struct {
-	Mode string `json:"mode" enum:"volume,overlay,bind" doc:"volume: empty. overlay: a host folder whose writes go to a layer."`
-	Path string `json:"path,omitempty" doc:"Host folder, within what the operator allows."`
+	Mode string `json:"mode" enum:"volume,overlay,bind" doc:"volume: empty. overlay: a host folder, unchanged by what you write."`
+	Path string `json:"path,omitempty" doc:"Host folder."`
 }
 
 type sessionOpenOutput struct {
@@ -35,7 +35,6 @@ type sessionOpenOutput struct {
 	Resumed   bool        `json:"resumed,omitempty"`
 	Workspace string      `json:"workspace,omitempty"` // "/workspace: an empty volume"
 	Isolation string      `json:"isolation,omitempty"`
-	Image     string      `json:"image,omitempty"`
 	Limits    []limitLine `json:"limits,omitempty"`
 	Policy    []string    `json:"policy,omitempty"`
 	Asks      []string    `json:"asks,omitempty"`
@@ -86,8 +85,8 @@ func (o sessionOpenOutput) Text() string {
 var sessionOpen = define(Tool{
 	Name:  "session_open",
 	Title: "Open a session",
-	Description: `Opens a session with a sandbox of its own and says its handle, limits and policy. You rarely need it: a call without a session
-gets this client's own. Use it for a second sandbox, another template or workspace, or to resume a parked session by name or handle.`,
+	Description: `Opens a second sandbox, or one with another template or workspace, or resumes a parked session by session or name; says its limits
+and policy. Not needed to begin: any call without session opens your own.`,
 	Permission: policies.SessionManage,
 	Set:        Core,
 	Needs:      NeedsNothing,
@@ -111,11 +110,11 @@ gets this client's own. Use it for a second sandbox, another template or workspa
 		return sessionOpenOutput{}, err
 	}
 	return sessionOpenOutput{Session: o.ID, Name: o.Name, Template: o.Template, Resumed: o.Resumed, Workspace: workspaceWords(o.Spec.Workspace),
-		Isolation: isolationWords(o), Image: o.Info.Image, Limits: limitLines(o), Policy: o.Policy, Asks: o.Asks, Refuses: o.Refuses, Deadline: o.Deadline}, nil
+		Isolation: isolationWords(o), Limits: limitLines(o), Policy: o.Policy, Asks: o.Asks, Refuses: o.Refuses, Deadline: o.Deadline}, nil
 })
 
 type sessionStatusInput struct {
-	All bool `json:"all,omitempty" doc:"List your other sessions too, parked ones included."`
+	All bool `json:"all,omitempty" doc:"List the others too, parked ones included."`
 }
 
 type sessionStatusOutput struct {
@@ -126,21 +125,25 @@ type sessionStatusOutput struct {
 	Template        string        `json:"template,omitempty"`
 	Workspace       string        `json:"workspace,omitempty"`
 	Isolation       string        `json:"isolation,omitempty"`
-	Memory          int64         `json:"memory_bytes,omitempty"`
-	DiskFree        int64         `json:"workspace_bytes_free,omitempty"`
 	Processes       []processLine `json:"processes"`
-	Listening       []int         `json:"listening_ports"`
+	Listening       []int         `json:"ports"`
 	Kernels         []string      `json:"kernels,omitempty"`
-	Tabs            []string      `json:"browser_tabs,omitempty"`
+	Tabs            []string      `json:"tabs,omitempty"`
 	ChromiumSandbox string        `json:"chromium_sandbox,omitempty"`
 	Calls           []CallInfo    `json:"calls"`
-	Served          int64         `json:"calls_served"`
-	Refused         int64         `json:"calls_refused"`
+	Usage           usage         `json:"usage"`
 	Degraded        []string      `json:"degraded"`
 	IdleDeadline    string        `json:"idle_deadline,omitempty"`
 	Deadline        string        `json:"deadline,omitempty"`
 	Journal         string        `json:"journal,omitempty"`
 	Sessions        []SessionLine `json:"sessions,omitempty"`
+}
+
+type usage struct {
+	Memory   int64 `json:"memory_bytes"`
+	DiskFree int64 `json:"workspace_bytes_free"`
+	Served   int64 `json:"calls"`
+	Refused  int64 `json:"refused"`
 }
 
 type processLine struct {
@@ -157,7 +160,7 @@ func (o sessionStatusOutput) Text() string {
 	if o.Why != "" {
 		fmt.Fprintf(&b, " (%s)", o.Why)
 	}
-	fmt.Fprintf(&b, ", template %s, isolation %s.\nWorkspace: %s\n%d calls served, %d refused.\n", o.Template, o.Isolation, o.Workspace, o.Served, o.Refused)
+	fmt.Fprintf(&b, ", template %s, isolation %s.\nWorkspace: %s\n%d calls served, %d refused.\n", o.Template, o.Isolation, o.Workspace, o.Usage.Served, o.Usage.Refused)
 	for _, c := range o.Calls {
 		fmt.Fprintf(&b, "Call %s: %s %s, %.1f s old. %s\n", c.Call, c.Tool, c.State, float64(c.AgeMS)/1000, c.Detail)
 	}
@@ -174,7 +177,7 @@ func (o sessionStatusOutput) Text() string {
 		fmt.Fprintf(&b, "Chromium's own sandbox: %s.\n", o.ChromiumSandbox)
 	}
 	if o.State == "running" {
-		fmt.Fprintf(&b, "Memory used: %s; workspace free: %s.\n", size(o.Memory), size(o.DiskFree))
+		fmt.Fprintf(&b, "Memory used: %s; workspace free: %s.\n", size(o.Usage.Memory), size(o.Usage.DiskFree))
 	}
 	for _, d := range o.Degraded {
 		fmt.Fprintf(&b, "Not held on this host: %s\n", d)
@@ -194,8 +197,8 @@ const maxRows = 50
 var sessionStatus = define(Tool{
 	Name:  "session_status",
 	Title: "Describe the session",
-	Description: `Says what runs in the session: state, processes with their handles, listening ports, browser tabs, calls still running,
-limits that do not hold. Use it to find a process handle again, or with all to find a session.`,
+	Description: `Says what runs in the session: processes with their handles, listening ports, browser tabs, calls, limits that do not hold.
+Use it to find a process or, with all, a session again.`,
 	Permission: policies.SessionRead,
 	Hints:      Hints{ReadOnly: true, Idempotent: true},
 	Set:        Core,
@@ -209,10 +212,10 @@ limits that do not hold. Use it to find a process handle again, or with all to f
 		}
 		o := sessionStatusOutput{Session: r.ID, Name: r.Name, State: r.State, Why: r.Why, Template: r.Template,
 			Workspace: workspaceWords(r.Spec.Workspace), Isolation: isolationWords(r.SessionOpened), Tabs: clipRows(r.Tabs), ChromiumSandbox: r.ChromiumSandbox,
-			Calls: clipRows(r.Calls), Served: r.Served, Refused: r.Refused, Degraded: clipRows(r.Info.Posture.Degraded), IdleDeadline: r.IdleDeadline,
+			Calls: clipRows(r.Calls), Usage: usage{Served: r.Served, Refused: r.Refused}, Degraded: clipRows(r.Info.Posture.Degraded), IdleDeadline: r.IdleDeadline,
 			Deadline: r.Deadline, Journal: r.Journal, Sessions: clipRows(r.All), Processes: []processLine{}, Listening: []int{}}
 		if g := r.Guest; g != nil {
-			o.Memory, o.DiskFree = g.Mem, g.Disk
+			o.Usage.Memory, o.Usage.DiskFree = g.Mem, g.Disk
 			for _, p := range clipRows(g.Processes) {
 				o.Processes = append(o.Processes, processLine{p.Process, clip(p.Command), string(p.Status), p.StartedMS, p.Bytes})
 			}
@@ -227,7 +230,7 @@ limits that do not hold. Use it to find a process handle again, or with all to f
 	})
 
 type sessionCloseInput struct {
-	Keep string `json:"keep,omitempty" enum:"nothing,workspace" doc:"Default nothing. workspace: stop it, resume later by handle or name."`
+	Keep string `json:"keep,omitempty" enum:"nothing,workspace" doc:"Default nothing. workspace: to resume later."`
 }
 
 type sessionCloseOutput struct {
@@ -253,8 +256,8 @@ func (o sessionCloseOutput) Text() string {
 var sessionClose = define(Tool{
 	Name:  "session_close",
 	Title: "Close the session",
-	Description: `Ends every process and the sandbox of the session. The workspace goes with it unless keep is workspace.
-Without it a session ends with its client, and changed workspaces are kept for a while.`,
+	Description: `Ends the session's processes and sandbox, and its workspace unless it is kept.
+Not needed at the end: then a changed workspace is kept for a while.`,
 	Permission: policies.SessionManage,
 	Hints:      Hints{Destructive: true},
 	Set:        Core, // what can be opened can be closed
