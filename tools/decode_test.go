@@ -104,7 +104,7 @@ func TestSchemasAreClosedAndPortable(t *testing.T) {
 			"env":{"type":"object","additionalProperties":{"type":"string"}},
 			"steps":{"type":"array","maxItems":2,"items":{"type":"object","required":["do"],"additionalProperties":false,"properties":{
 				"do":{"type":"string","enum":["click","fill"]},"at":{"type":"array","items":{"type":"integer"}}}}},
-			"session":{"type":"string","description":"Default: your own."}}}`,
+			"session":{"type":"string"}}}`,
 		string(probe.OutputSchema): `{"type":"object","properties":{"saw":{"type":"integer"},"lines":{"type":"array","items":{"type":"string"}},
 			"session":{"type":"string"},"error":{"type":"object"}}}`,
 	} {

@@ -16,7 +16,7 @@ import (
 // inputSchema derives a closed object from In and adds the session argument.
 func inputSchema[In any]() *jsonschema.Schema {
 	s := derive(reflect.TypeFor[In](), true)
-	s.Properties["session"] = &jsonschema.Schema{Type: "string", Description: "Default: your own."}
+	s.Properties["session"] = &jsonschema.Schema{Type: "string"} // the instructions say what it is, once for all tools
 	s.PropertyOrder = nil
 	return s
 }
@@ -96,11 +96,12 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 	}
 }
 
-// opaque leaves of an object within an output that it is one: every client pays
-// for the schema in every conversation, and a result shows its own fields.
+// opaque leaves of an object or a list within an output that it is one: every
+// client pays for the schema in every conversation, and a result shows its own
+// fields.
 func opaque(s *jsonschema.Schema, input bool) {
 	if !input {
-		s.Properties = nil
+		s.Properties, s.Items = nil, nil
 	}
 }
 
