@@ -492,3 +492,23 @@ func TestTheTokenGoesNowhere(t *testing.T) { // A183
 	toolResult(t, s.do(t, post{header: h, body: `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"session_status","arguments":{}}}`}))
 	assert.NotContains(t, w.log.String(), testToken)
 }
+
+func TestEachRevisionIsServed(t *testing.T) { // A189
+	s := newSite(t, newWorld(t, nil).Edge, nil)
+	for asked, got := range map[string]string{"2024-11-05": "2024-11-05", "2025-03-26": "2025-03-26", "2025-06-18": "2025-06-18", "2025-11-25": "2025-11-25", "1999-01-01": "2025-11-25"} {
+		r := s.do(t, post{body: strings.Replace(initializeBody, "2025-11-25", asked, 1)})
+		require.Equal(t, 200, r.StatusCode)
+		id := r.Header.Get("Mcp-Session-Id")
+		m := messages(t, r)
+		assert.Contains(t, string(m[0].Result), `"protocolVersion":"`+got+`"`, asked)
+		list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+		for _, header := range []string{"", got, "2025-11-25"} { // absent; negotiated; what some clients always send
+			h := map[string]string{"Mcp-Session-Id": id}
+			if header != "" {
+				h["MCP-Protocol-Version"] = header
+			}
+			assert.Equal(t, 200, s.do(t, post{body: list, header: h}).StatusCode, "%s after %s", header, asked)
+		}
+		assert.Equal(t, 400, s.do(t, post{body: list, header: map[string]string{"Mcp-Session-Id": id, "MCP-Protocol-Version": "1999-01-01"}}).StatusCode)
+	}
+}
