@@ -98,6 +98,21 @@ call("socket_inet", 41, 2, 1, 0);
 	out = exec(sandbox.ExecRequest{Command: "cat /proc/1/environ /proc/1/mem 2>&1; ls -la /.pinfold/link 2>&1; env"})
 	assert.NotContains(t, out.Stdout.Text, "guest.sock")
 
+	// A311: what stops everything it may does not hold the guest.
+	exec(sandbox.ExecRequest{Command: "while :; do kill -STOP -1; done", Background: true})
+	frozen := 0
+	for range 20 {
+		began := time.Now()
+		if _, err := c.Exec(ctx, sandbox.ExecRequest{Argv: []string{"true"}, WaitMS: 20, TimeoutMS: 5000}, nil); err != nil {
+			require.Equal(t, sandbox.FailedPrecondition, sandbox.CodeOf(err), "%v", err)
+			frozen++
+		}
+		require.Less(t, time.Since(began), 4*time.Second)
+	}
+	t.Logf("%d of 20 starts were frozen", frozen)
+	_, err = c.Kill(ctx, sandbox.KillRequest{All: true, Signal: "KILL"})
+	require.NoError(t, err)
+
 	began := time.Now()
 	const n = 100
 	for range n {

@@ -63,7 +63,7 @@ func handleKill(ctx context.Context, s *Server, args json.RawMessage, _ *stream)
 	}
 	out := sandbox.KillResult{Processes: []sandbox.ProcessInfo{}}
 	for _, p := range targets {
-		out.Processes = append(out.Processes, s.info(p))
+		out.Processes = append(out.Processes, p.info(len(inTree(p.child.gid))))
 	}
 	return out, nil
 }

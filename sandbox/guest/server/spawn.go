@@ -129,6 +129,7 @@ func (a *forkArgs) fork() (int, syscall.Errno) {
 func (a *forkArgs) vfork() (pid, errno uintptr) {
 	var e, found syscall.Errno
 	var i int
+	var final bool
 	runtimeBeforeFork()
 	pid, errno = rawVfork(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD)|syscall.CLONE_VFORK|syscall.CLONE_VM, 0, 0)
 	if errno != 0 || pid != 0 {
@@ -180,7 +181,9 @@ func (a *forkArgs) vfork() (pid, errno uintptr) {
 		if e != 0 {
 			goto fail
 		}
-		_, _, e = syscall.RawSyscall(syscall.SYS_SETRESUID, a.uid, a.uid, a.uid)
+		// Files are judged by the effective id. The real and the saved one stay
+		// root's until the last moment: the agent cannot signal before.
+		_, _, e = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), a.uid, ^uintptr(0))
 		if e != 0 {
 			goto fail
 		}
@@ -194,10 +197,18 @@ func (a *forkArgs) vfork() (pid, errno uintptr) {
 	for i = 0; i < len(a.try); i++ {
 		if i+1 < len(a.try) {
 			// Asking first is cheap; an execve of what is not there costs a
-			// millisecond under gVisor.
+			// millisecond under gVisor. It asks for the real id: what that may
+			// not see is tried.
 			_, _, e = syscall.RawSyscall(syscall.SYS_FACCESSAT, atFDCWD, uintptr(unsafe.Pointer(a.try[i].path)), 0)
 			if e == syscall.ENOENT || e == syscall.ENOTDIR {
 				continue
+			}
+		}
+		if a.root && !final {
+			final = true
+			_, _, e = syscall.RawSyscall(syscall.SYS_SETRESUID, a.uid, a.uid, a.uid)
+			if e != 0 {
+				goto fail
 			}
 		}
 		_, _, e = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(a.try[i].path)), uintptr(unsafe.Pointer(a.try[i].argv)), uintptr(unsafe.Pointer(a.envv)))

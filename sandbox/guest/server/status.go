@@ -31,8 +31,16 @@ func handleStatus(_ context.Context, s *Server, _ json.RawMessage, _ *stream) (a
 		Version: s.report.Build, UptimeMS: time.Since(s.started).Milliseconds(),
 		Processes: []sandbox.ProcessInfo{}, Table: []sandbox.PSInfo{}, Listening: listeners(), Kernels: kernelsOf(s),
 	}
+	members := map[int]int{} // of each tree
+	eachProc(func(p *proc) {
+		for _, g := range p.groups {
+			if p.inTree(g) {
+				members[g]++
+			}
+		}
+	})
 	for _, p := range s.procs.all() {
-		out.Processes = append(out.Processes, s.info(p))
+		out.Processes = append(out.Processes, p.info(members[p.child.gid]))
 	}
 	page := int64(os.Getpagesize())
 	buf := make([]byte, 4096)
@@ -85,14 +93,14 @@ func lastParen(b []byte) int {
 	return 0
 }
 
-// info is one command for a listing.
-func (s *Server) info(p *process) sandbox.ProcessInfo {
-	children := 0
-	if !s.treeEmpty(p) {
-		children = len(inTree(p.child.gid))
-	}
+// info is one command for a listing; children is the number of living processes
+// with its tree's number.
+func (p *process) info(children int) sandbox.ProcessInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.treeGone {
+		children = 0 // the number may be another's by now
+	}
 	i := sandbox.ProcessInfo{Process: p.id, Command: p.command, Status: p.status, ExitCode: p.code, Signal: p.signal,
 		StartedMS: time.Since(p.started).Milliseconds(), Bytes: p.out.total, Background: p.background, Children: children}
 	if p.status == sandbox.Running {
