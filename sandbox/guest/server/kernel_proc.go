@@ -5,15 +5,10 @@ package server
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,9 +23,6 @@ const (
 	kernelTemp     = "/tmp"           // for sockets: a short path on the sandbox's own file system
 	stderrKept     = 4 << 10
 )
-
-//go:embed kernel_init.py
-var kernelInit string
 
 // kernelProc is the process of a kernel; child behind it, or a test's own.
 type kernelProc struct {
@@ -93,139 +85,12 @@ func (k *kernels) startKernel(ctx context.Context, name string) (_ *kernel, err 
 	return kn, kn.prepare(ctx)
 }
 
-func writeConnection(kn *kernel, file string) error {
-	if err := unix.Mkdir(kn.folder, 0o700); err != nil {
-		return err
-	}
-	b, err := json.Marshal(map[string]any{
-		"transport": "ipc", "ip": kn.folder + "/k", "key": string(kn.sign.key), "signature_scheme": "hmac-sha256",
-		"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5, "kernel_name": "python3",
-	})
-	if err != nil {
-		return err
-	}
-	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	_, err = unix.Write(fd, b)
-	return err
-}
-
-// kernelMissing tells an image without a kernel from one whose kernel is broken.
-func kernelMissing(err error, stderr string) error {
-	lacks := ""
-	var own *sandbox.Error
-	switch {
-	case strings.Contains(stderr, "No module named ipykernel"):
-		lacks = "ipykernel"
-	case err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist)), errors.As(err, &own) && own.Code == sandbox.NotFound:
-		lacks = "python3"
-	}
-	if lacks != "" {
-		return &sandbox.Error{Code: sandbox.FailedPrecondition, Reason: "image_lacks", Details: map[string]any{"image_lacks": lacks},
-			Message: "this session's image has no " + lacks + ", which code_run needs",
-			Hint:    "Use shell_run with python3 or another program; or make the full image with pinfold image build and open a new session."}
-	}
-	if own != nil {
-		return err
-	}
-	return &sandbox.Error{Code: sandbox.Unavailable, Reason: "kernel_start", Retry: true, Cause: err,
-		Message: strings.TrimSpace("the Python kernel did not start. " + stderr), Hint: "Try again; shell_run with python3 -m ipykernel_launcher shows more."}
-}
-
-// connect waits for the kernel's sockets and connects to them, as the agent:
-// their folder is closed to everyone else.
-func (kn *kernel) connect(ctx context.Context) error {
-	for _, s := range []struct {
-		port int
-		kind string
-		to   **peer
-	}{{1, "DEALER", &kn.shell}, {2, "SUB", &kn.iopub}, {4, "DEALER", &kn.control}} {
-		path := kn.folder + "/k-" + strconv.Itoa(s.port)
-		for *s.to == nil {
-			conn, err := kn.k.dial(path)
-			if err == nil {
-				p, err := greetPeer(conn, s.kind)
-				if err != nil {
-					return kernelMissing(err, kn.stderr.text())
-				}
-				*s.to = p
-				break
-			}
-			select {
-			case <-time.After(10 * time.Millisecond): // the socket appears when the kernel has come so far
-			case <-kn.proc.done:
-				kn.stderr.wait()
-				return kernelMissing(nil, kn.proc.how()+"\n"+kn.stderr.text())
-			case <-ctx.Done():
-				return kernelMissing(ctx.Err(), kn.stderr.text())
-			}
-		}
-	}
-	return kn.iopub.send([][]byte{{1}}) // subscribe to everything
-}
-
-// dial connects to a Unix socket as the agent.
-func (k *kernels) dial(path string) (net.Conn, error) {
-	var fd int
-	err := k.files.as(sandbox.AgentUID, func() (err error) {
-		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-			unix.Close(fd)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	return net.FileConn(f)
-}
-
-// prepare waits until the kernel answers on both channels and sets it up. A
-// subscription takes effect at some time after it was sent, so that the first
-// broadcasts may be missed: it asks until one comes.
-func (kn *kernel) prepare(ctx context.Context) error {
-	folder, err := json.Marshal(kn.k.out)
-	if err != nil {
-		return err
-	}
-	code := kernelInit + "\n_pinfold_setup(" + string(folder) + ")\ndel _pinfold_setup\n"
-	for range 20 {
-		r := newRun(kn, "")
-		if err := kn.submit(r, code, true); err != nil {
-			return kernelMissing(err, kn.stderr.text())
-		}
-		select {
-		case <-r.replied:
-		case <-kn.dead:
-			kn.stderr.wait()
-			return kernelMissing(nil, kn.reason+"\n"+kn.stderr.text())
-		case <-ctx.Done():
-			return kernelMissing(ctx.Err(), kn.stderr.text())
-		}
-		select {
-		case <-r.done:
-			return nil
-		case <-kn.dead:
-			return kernelMissing(nil, kn.reason)
-		case <-time.After(200 * time.Millisecond):
-			kn.forget(r)
-			code = "pass" // the first took effect, only its end was not heard
-		}
-	}
-	return kernelMissing(nil, "its broadcasts do not arrive")
-}
-
 // submit sends code to the kernel as the request of a run.
 func (kn *kernel) submit(r *run, code string, silent bool) error {
 	id, frames, err := kn.sign.encode("execute_request", map[string]any{
-		"code": code, "silent": silent, "store_history": !silent, "user_expressions": map[string]any{}, "allow_stdin": false, "stop_on_error": true,
+		"code": code, "silent": silent, "store_history": !silent, "user_expressions": map[string]any{}, "allow_stdin": false,
+		// Runs are sent one at a time; with it, one that follows a failed one at once would be dropped.
+		"stop_on_error": false,
 	})
 	if err != nil {
 		return err
@@ -352,49 +217,4 @@ func removeFolder(at int, name string, depth int) error {
 		}
 	}
 	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
-}
-
-// tail keeps the end of a stream.
-type tail struct {
-	mu   sync.Mutex
-	b    []byte
-	over chan struct{}
-	init sync.Once
-}
-
-func (t *tail) ended() chan struct{} {
-	t.init.Do(func() { t.over = make(chan struct{}) })
-	return t.over
-}
-
-func (t *tail) from(r io.Reader) {
-	defer close(t.ended())
-	buf := make([]byte, 4096)
-	for {
-		n, err := r.Read(buf)
-		t.mu.Lock()
-		t.b = append(t.b, buf[:n]...)
-		if len(t.b) > 2*stderrKept {
-			t.b = append([]byte(nil), t.b[len(t.b)-stderrKept:]...)
-		}
-		t.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// wait gives the stream of a process that ended a moment to end too.
-func (t *tail) wait() {
-	select {
-	case <-t.ended():
-	case <-time.After(time.Second):
-	}
-}
-
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s, _ := validText(t.b[max(0, len(t.b)-stderrKept):])
-	return strings.TrimSpace(stripANSI(s))
 }

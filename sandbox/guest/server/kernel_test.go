@@ -121,6 +121,12 @@ func TestKernel(t *testing.T) {
 		assert.Contains(t, res.Outputs[0].Text, "return 1/0")
 		assert.NotContains(t, res.Outputs[0].Text, "\x1b")
 	})
+	t.Run("a run at once after a failed one is run", func(t *testing.T) {
+		for range 20 {
+			require.Equal(t, "error", py(t, k, sandbox.CodeRequest{Code: "1/0"}).Status)
+			require.Equal(t, "ok", py(t, k, sandbox.CodeRequest{Code: "1"}).Status)
+		}
+	})
 	t.Run("order of outputs", func(t *testing.T) {
 		res := py(t, k, sandbox.CodeRequest{Code: "import sys\nfrom IPython.display import display, Markdown\nprint(1)\nprint(2, file=sys.stderr)\ndisplay(Markdown('**b**'))\nprint(3)\n4"})
 		assert.Equal(t, []string{"stdout", "stderr", "display", "stdout", "result"}, types(res))
