@@ -11,7 +11,9 @@ import (
 )
 
 // Struct tags beside json: doc (description), enum ("a,b"), min and max
-// (numbers, lengths of lists). Required is what has no omitempty.
+// (numbers, lengths of lists); in outputs, schema:"-" for a field that is sent
+// but not declared, since the list is paid for in every conversation. Required
+// is what has no omitempty.
 
 // inputSchema derives a closed object from In and adds the session argument.
 func inputSchema[In any]() *jsonschema.Schema {
@@ -84,6 +86,10 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			p := s.Properties[name]
 			if name == "" || p == nil || (f.Anonymous && f.Tag.Get("json") == "") {
+				continue
+			}
+			if !input && f.Tag.Get("schema") == "-" {
+				delete(s.Properties, name)
 				continue
 			}
 			refine(p, f.Type, input)

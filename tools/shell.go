@@ -103,14 +103,14 @@ func outputOf(o sandbox.Output) *outputText {
 type shellRunOutput struct {
 	Status     sandbox.Status `json:"status,omitempty"`
 	ExitCode   *int           `json:"exit_code,omitempty"`
-	Signal     string         `json:"signal,omitempty"`
+	Signal     string         `json:"signal,omitempty" schema:"-"`
 	TimedOut   bool           `json:"timed_out,omitempty"`
 	Stdout     *outputText    `json:"stdout,omitempty"`
 	Stderr     *outputText    `json:"stderr,omitempty"`
 	Process    string         `json:"process,omitempty"`
-	DurationMS int64          `json:"duration_ms"`
-	Running    []childInfo    `json:"still_running,omitempty"`
-	Waiting    string         `json:"waiting_for_input,omitempty"`
+	DurationMS int64          `json:"duration_ms" schema:"-"`
+	Running    []childInfo    `json:"still_running,omitempty" schema:"-"`
+	Waiting    string         `json:"waiting_for_input,omitempty" schema:"-"`
 }
 
 // Text is the output as a terminal would show it, and a last line that says how
@@ -235,14 +235,14 @@ type processOutput struct {
 	Process  string         `json:"process,omitempty"`
 	Status   sandbox.Status `json:"status,omitempty"`
 	ExitCode *int           `json:"exit_code,omitempty"`
-	Signal   string         `json:"signal,omitempty"`
+	Signal   string         `json:"signal,omitempty" schema:"-"`
 	Output   string         `json:"text"`
-	Offset   int64          `json:"offset"`
+	Offset   int64          `json:"offset" schema:"-"`
 	Next     int64          `json:"next_offset"`
-	Total    int64          `json:"total_bytes"`
-	Dropped  int64          `json:"dropped_bytes,omitempty"`
-	Matched  *bool          `json:"matched,omitempty"`
-	Waiting  string         `json:"waiting_for_input,omitempty"`
+	Total    int64          `json:"total_bytes" schema:"-"`
+	Dropped  int64          `json:"dropped_bytes,omitempty" schema:"-"`
+	Matched  *bool          `json:"matched,omitempty" schema:"-"`
+	Waiting  string         `json:"waiting_for_input,omitempty" schema:"-"`
 }
 
 func processOutputOf(r sandbox.OutputResult) processOutput {
@@ -352,7 +352,7 @@ type killedInfo struct {
 	Command  string         `json:"command"`
 	Status   sandbox.Status `json:"status"`
 	ExitCode *int           `json:"exit_code,omitempty"`
-	Signal   string         `json:"signal,omitempty"`
+	Signal   string         `json:"signal,omitempty" schema:"-"`
 	Children int            `json:"children,omitempty"`
 }
 
