@@ -11,10 +11,10 @@ import (
 // Changed reports whether the layer over an overlay workspace's folder holds
 // anything. Of other workspaces it knows nothing: errors.ErrUnsupported.
 func (b *box) Changed(context.Context) (bool, error) {
-	if b.plan.upper == "" {
+	if b.plan.merged == "" {
 		return false, errors.ErrUnsupported
 	}
-	d, err := os.Open(filepath.Join(b.plan.upper, "upper"))
+	d, err := os.Open(filepath.Join(filepath.Dir(b.plan.merged), "upper"))
 	if err != nil {
 		return false, err
 	}

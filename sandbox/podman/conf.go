@@ -3,7 +3,6 @@ package podman
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -36,12 +35,8 @@ func cgroups() string {
 func findRuntimes() map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{crun, runc, runsc} {
-		for _, dir := range filepath.SplitList(searchPath()) {
-			p := filepath.Join(dir, name)
-			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o111 != 0 {
-				found[name] = p
-				break
-			}
+		if p, err := lookPath(name); err == nil {
+			found[name] = p
 		}
 	}
 	return found
@@ -89,13 +84,11 @@ func findPodman(path string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	for _, dir := range filepath.SplitList(searchPath()) {
-		p := filepath.Join(dir, "podman")
-		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o111 != 0 {
-			return p, nil
-		}
+	path, err := lookPath("podman")
+	if err != nil {
+		return "", podmanMissing("podman", err)
 	}
-	return "", podmanMissing("podman", exec.ErrNotFound)
+	return path, nil
 }
 
 // unixPath returns the path of a unix:// address.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,7 +58,7 @@ type plan struct {
 	mapping  string
 	files    files
 	linkDir  string
-	upper    string // folder of the overlay's layer; empty without one
+	merged   string // where an overlay workspace is mounted; empty without one
 	rootfs   string
 	rootBind []specs.Mount
 	path     []string          // folders of the host's toolchains, for commands
@@ -75,6 +73,7 @@ type plan struct {
 type made struct {
 	volumes   []string
 	folder    bool // the session's folder
+	mount     bool // the overlay in it
 	container bool
 }
 
@@ -208,12 +207,6 @@ func (p *plan) generator() (*specgen.SpecGenerator, error) {
 			Options: []string{"rw", "nosuid", "nodev", "nocopy"}, // an image's own files there stay out
 		})
 	}
-	if p.upper != "" {
-		g.OverlayVolumes = append(g.OverlayVolumes, &specgen.OverlayVolume{
-			Destination: sandbox.WorkspaceDir, Source: p.spec.Workspace.Path,
-			Options: []string{"upperdir=" + filepath.Join(p.upper, "upper"), "workdir=" + filepath.Join(p.upper, "work")},
-		})
-	}
 	g.Mounts = p.mounts(limits)
 	return g, nil
 }
@@ -238,6 +231,10 @@ func (p *plan) mounts(limits sandbox.Limits) []specs.Mount {
 	if p.link == sandbox.LinkUnix {
 		m = append(m, bind(p.linkDir, sandbox.LinkDir))
 	}
+	if p.merged != "" {
+		m = append(m, specs.Mount{Type: "bind", Source: p.merged, Destination: sandbox.WorkspaceDir,
+			Options: []string{"bind", "rw", "nosuid", "nodev", "rprivate"}})
+	}
 	if p.spec.ReadOnlyRoot {
 		m = append(m, memory("/run", limits.Memory/8, "755"), memory("/var/tmp", limits.Memory/4, "1777"))
 	}
@@ -255,45 +252,6 @@ func (p *plan) create(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return made.ID, nil
-}
-
-// prepareLayer makes the folders of an overlay workspace's own layer, or finds
-// those of the session that is resumed.
-func (e *Engine) prepareLayer(p *plan) error {
-	p.upper = e.sessionDir(workspaceSession(p.spec))
-	if p.spec.Resume != "" {
-		r, ok := e.readRecord(p.spec.Resume)
-		if !ok || !isDir(filepath.Join(p.upper, "upper")) {
-			return workspaceGone(p.spec.Resume)
-		}
-		if r.Spec.Workspace != p.spec.Workspace {
-			return sandbox.Errorf(sandbox.InvalidArgument, "Resume it with the workspace "+r.Spec.Workspace.Path+".", "session %s was over another folder", p.spec.Resume)
-		}
-		return nil
-	}
-	if exists(p.upper) {
-		return sandboxExists(p.spec.Session, nil)
-	}
-	p.made.folder = true
-	if err := e.writeRecord(record{Spec: p.spec}); err != nil {
-		return err
-	}
-	for _, d := range []string{"upper", "work"} {
-		if err := os.MkdirAll(filepath.Join(p.upper, d), 0o700); err != nil {
-			return fmt.Errorf("making the workspace's layer: %w", err)
-		}
-	}
-	// What uid 1000 sees of the top folder comes from the layer.
-	st, err := os.Stat(p.spec.Workspace.Path)
-	if err != nil {
-		return fmt.Errorf("making the workspace's layer: %w", err)
-	}
-	return os.Chmod(filepath.Join(p.upper, "upper"), st.Mode().Perm()|0o700)
-}
-
-func workspaceGone(session string) *sandbox.Error {
-	return &sandbox.Error{Code: sandbox.NotFound, Reason: "workspace_gone",
-		Message: "the kept workspace of session " + session + " is gone", Hint: "Call session_open for a new session."}
 }
 
 // createFault words an error of create or volume making.

@@ -272,7 +272,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 		return err
 	})
 	if spec.Workspace.Mode == sandbox.WorkspaceOverlay {
-		if err := e.prepareLayer(p); err != nil {
+		if err := e.prepareLayer(ctx, s, p); err != nil {
 			return nil, err
 		}
 	}
@@ -337,7 +337,7 @@ func (e *Engine) run(ctx, call context.Context, b *box, step *stopwatch) error {
 	step.mark("inspect")
 	pid := inspect.State.Pid
 	if pid <= 1 {
-		return &runtimeError{runtime: p.runtime, cause: fmt.Errorf("the guest ended at once: %s", lastLine(b.attach.stderr.String()))}
+		return &runtimeError{runtime: p.runtime, cause: fmt.Errorf("the guest ended at once: %s", b.lastWords())}
 	}
 	if err := b.watch(pid); err != nil {
 		return s.fault("watching the container", err)

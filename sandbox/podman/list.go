@@ -163,6 +163,9 @@ func (e *Engine) removeSession(ctx context.Context, f *found, session string, ke
 			}
 		}
 		errs = append(errs, e.service.removeVolumes(ctx, names...))
+		if slices.Contains(f.folders, s) {
+			errs = append(errs, e.service.unmountLayer(ctx, filepath.Join(e.sessionDir(s), "merged")))
+		}
 		if !kept && slices.Contains(f.folders, s) {
 			errs = append(errs, e.service.removeTree(ctx, e.sessionDir(s)))
 		}

@@ -87,6 +87,11 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.StateDir = filepath.Join(base, "pinfold")
 	}
+	for _, d := range []string{o.CacheDir, o.StateDir} {
+		if err := mountable(d); err != nil || !filepath.IsAbs(d) {
+			return o, sandbox.Errorf(sandbox.InvalidArgument, "Set XDG_CACHE_HOME and XDG_STATE_HOME to plain absolute paths.", "%s cannot hold Pinfold's files: %v", bounded(d), err)
+		}
+	}
 	dir, err := runtimeDir(o.RuntimeDir)
 	if err != nil {
 		return o, err

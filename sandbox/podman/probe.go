@@ -277,7 +277,7 @@ func countIDs(file []byte, name, uid string) int {
 // mapPrograms says what is wrong with newuidmap and newgidmap, or nothing.
 func mapPrograms() string {
 	for _, p := range []string{"newuidmap", "newgidmap"} {
-		path, err := exec.LookPath(p)
+		path, err := lookPath(p)
 		if err != nil {
 			return p + " is not installed"
 		}

@@ -44,7 +44,9 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 		if inUse[s] || r.Kept || ok && !dead(r.Spec.Owner) || !ok && !older(e.sessionDir(s), halfMade) {
 			continue
 		}
-		errs = append(errs, e.service.removeTree(ctx, e.sessionDir(s)))
+		errs = append(errs,
+			e.service.unmountLayer(ctx, filepath.Join(e.sessionDir(s), "merged")),
+			e.service.removeTree(ctx, e.sessionDir(s)))
 	}
 	owners, err := os.ReadDir(filepath.Dir(e.dir))
 	errs = append(errs, err)

@@ -157,13 +157,20 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	select {
 	case <-b.done:
-		return nil, sandbox.Lost(errors.New("the guest ended: " + lastLine(b.attach.stderr.String())))
+		return nil, sandbox.Lost(errors.New("the guest ended: " + b.lastWords()))
 	default:
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, fromContext(err)
 	}
 	return nil, sandbox.Lost(err)
+}
+
+// lastWords is the last line that a guest which has ended wrote to stderr.
+func (b *box) lastWords() string {
+	_ = b.attach.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	b.attach.drain()
+	return lastLine(b.attach.stderr.String())
 }
 
 // Stop ends the processes and keeps what keep says.
@@ -212,7 +219,7 @@ func (b *box) end(ctx context.Context, keep bool) error {
 
 // all says that everything of a started sandbox is there.
 func (p *plan) all() made {
-	m := made{container: true, folder: true}
+	m := made{container: true, folder: true, mount: p.merged != ""}
 	for _, v := range p.volumes() {
 		m.volumes = append(m.volumes, p.volumeOf(v.use))
 	}
@@ -255,6 +262,9 @@ func (b *box) unmake(ctx context.Context, there made, keep bool) error {
 		return keep && (name == p.volumeOf(volWorkspace) || name == p.volumeOf(volHome))
 	})
 	errs = append(errs, s.removeVolumes(ctx, names...))
+	if there.mount {
+		errs = append(errs, s.unmountLayer(ctx, p.merged))
+	}
 	if there.folder && !keep {
 		errs = append(errs, s.removeTree(ctx, b.engine.sessionDir(workspaceSession(p.spec))))
 	}

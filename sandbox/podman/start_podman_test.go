@@ -4,6 +4,7 @@ package podman
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"pinfold.dev/pinfold/sandbox"
@@ -118,10 +120,14 @@ func leftOf(t *testing.T, e *Engine, session string) []string {
 		}
 	}
 	out, err := exec.Command("podman", "ps", "--all", "--external", "--format", "{{.Names}} {{.Status}}").Output()
-	require.NoError(t, err)
+	if err != nil { // things are going away under its eyes
+		left = append(left, "podman ps: "+err.Error())
+	}
 	note("container", out)
 	out, err = exec.Command("podman", "volume", "ls", "--format", "{{.Name}}").Output()
-	require.NoError(t, err)
+	if err != nil {
+		left = append(left, "podman volume ls: "+err.Error())
+	}
 	note("volume", out)
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
@@ -130,7 +136,7 @@ func leftOf(t *testing.T, e *Engine, session string) []string {
 			left = append(left, "process "+strings.ReplaceAll(string(b), "\x00", " "))
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", e.service.pausePid()))
 	require.NoError(t, err)
 	note("mount", mounts)
 	for _, p := range []string{filepath.Join(e.linkFolder(), session), e.sessionDir(session)} {
@@ -141,6 +147,14 @@ func leftOf(t *testing.T, e *Engine, session string) []string {
 	return left
 }
 
+// nothingLeft waits for the last monitors to go, and fails when anything stays.
+func nothingLeft(t *testing.T, e *Engine, session string) {
+	t.Helper()
+	var left []string
+	if !assert.Eventually(t, func() bool { left = leftOf(t, e, session); return len(left) == 0 }, 15*time.Second, 50*time.Millisecond) {
+		t.Log("left:", left)
+	}
+}
 
 func newSession() string { return sandboxtest.NewSession() }
 

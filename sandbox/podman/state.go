@@ -253,12 +253,6 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 		sandbox.WorkspaceDir: {"rw", "nosuid", "nodev"},
 		"/tmp":               {"rw", "nosuid", "nodev"},
 	}
-	if p.spec.Workspace.Mode == sandbox.WorkspaceOverlay {
-		// Podman mounts it without the two flags. Nothing rests on them there:
-		// no_new_privs is checked, and a mount made in a user namespace opens no
-		// device.
-		want[sandbox.WorkspaceDir] = []string{"rw"}
-	}
 	for _, v := range p.volumes() {
 		want[v.dest] = []string{"rw", "nosuid", "nodev"}
 	}

@@ -17,12 +17,28 @@ import (
 // all sandboxes can be changed. Through the pause process it takes 3 ms;
 // `podman unshare`, which makes that process when there is none, takes 40.
 func (s *service) inside(ctx context.Context, argv ...string) error {
+	return s.enter(ctx, []string{"user"}, argv)
+}
+
+// insideMounts does the same where the mounts of Podman's processes are seen.
+func (s *service) insideMounts(ctx context.Context, argv ...string) error {
+	return s.enter(ctx, []string{"user", "mnt"}, argv)
+}
+
+func (s *service) enter(ctx context.Context, spaces, argv []string) error {
 	var out tail
 	out.max = 4 << 10
 	args := append([]string{"unshare"}, argv...)
 	program := s.podman
-	if ns, nsenter := s.pauseNamespace(); ns != "" {
-		program, args = nsenter, append([]string{"--user=" + ns, "--preserve-credentials", "--"}, argv...)
+	if pid := s.pausePid(); pid != 0 {
+		if nsenter, err := lookPath("nsenter"); err == nil {
+			program, args = nsenter, []string{"--preserve-credentials"}
+			for _, kind := range spaces {
+				option := map[string]string{"user": "--user", "mnt": "--mount"}[kind]
+				args = append(args, fmt.Sprintf("%s=/proc/%d/ns/%s", option, pid, kind))
+			}
+			args = append(append(args, "--"), argv...)
+		}
 	}
 	if program == "" {
 		return sandbox.Errorf(sandbox.FailedPrecondition, "Install Podman on this machine.", "the namespace of sandboxes cannot be entered without the podman program")
@@ -38,6 +54,17 @@ func (s *service) inside(ctx context.Context, argv ...string) error {
 	return nil
 }
 
+// lookPath finds a program of the system, whatever PATH this process was given.
+func lookPath(name string) (string, error) {
+	for _, dir := range filepath.SplitList(searchPath()) {
+		p := filepath.Join(dir, name)
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+}
+
 // runtimeDir is Podman's runtime folder, or empty when it chooses one itself.
 func (s *service) runtimeDir() string {
 	for _, kv := range s.env {
@@ -48,30 +75,25 @@ func (s *service) runtimeDir() string {
 	return ""
 }
 
-// pauseNamespace returns the user namespace of Podman's pause process and the
-// program that enters it, or nothing.
-func (s *service) pauseNamespace() (ns, nsenter string) {
+// pausePid is Podman's pause process, which holds the namespaces, or 0.
+func (s *service) pausePid() int {
 	run := s.runtimeDir()
 	if run == "" {
-		return "", ""
+		return 0
 	}
 	b, err := os.ReadFile(filepath.Join(run, "libpod", "tmp", "pause.pid"))
 	if err != nil {
-		return "", ""
+		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || pid <= 1 {
-		return "", ""
+		return 0
 	}
 	// The number may have gone to another process since.
 	if maps, err := readIDMap(pid, "uid_map"); err != nil || maps.toHost(0) != os.Getuid() || maps.toHost(1) < 0 {
-		return "", ""
+		return 0
 	}
-	nsenter, err = exec.LookPath("nsenter")
-	if err != nil {
-		return "", ""
-	}
-	return fmt.Sprintf("/proc/%d/ns/user", pid), nsenter
+	return pid
 }
 
 // removeTree removes what sandboxes wrote, whoever owns it and whatever its

@@ -72,9 +72,8 @@ func (e *Engine) validateWorkspace(spec *sandbox.Spec) error {
 	if !filepath.IsAbs(w.Path) || filepath.Clean(w.Path) != w.Path {
 		return refuse("the path is not absolute and clean")
 	}
-	// Podman splits its mount options at these.
-	if strings.ContainsAny(w.Path, ":,\\\x00\n") {
-		return refuse("its name holds a colon, comma, backslash or line break, which Podman cannot mount")
+	if err := mountable(w.Path); err != nil {
+		return refuse(err.Error())
 	}
 	real, err := filepath.EvalSymlinks(w.Path)
 	if err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,13 @@ func run() error {
 	var c guest.Config
 	if err := json.Unmarshal(line, &c); err != nil {
 		return fmt.Errorf("reading configuration: %w", err)
+	}
+	switch c.Env["STANDIN"] {
+	case "deaf":
+		_, err = io.Copy(io.Discard, in)
+		return err
+	case "die":
+		return errors.New("told to die")
 	}
 	if c.Link == sandbox.LinkStdio {
 		_, err = io.Copy(os.Stdout, in)
