@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,20 @@ import (
 //go:embed kernel_init.py
 var kernelInit string
 
+// makeFolder makes the folder of the kernel's sockets, with the connection file
+// in it, at the first place that takes one.
+func (kn *kernel) makeFolder() (file string, err error) {
+	for _, temp := range kn.k.temps {
+		kn.folder = temp + "/.pinfold-kernel-" + rand.Text()[:8]
+		file = kn.folder + "/connection.json"
+		if err = kn.k.files.as(sandbox.AgentUID, func() error { return writeConnection(kn, file) }); err == nil {
+			return file, nil
+		}
+	}
+	return "", err
+}
+
+// writeConnection must run inside as.
 func writeConnection(kn *kernel, file string) error {
 	if err := unix.Mkdir(kn.folder, 0o700); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 // value works for a Server.
 type kernels struct {
 	files  *files
-	temp   string // for sockets
-	out    string // for what is too large for an answer
+	temps  []string // for sockets, the first that works
+	out    string   // for what is too large for an answer
 	launch func(folder, connection string) (*kernelProc, error)
 
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ func (k *kernels) init(s *Server) {
 		return
 	}
 	k.reset()
-	k.files, k.temp, k.out = newFiles(), kernelTemp, sandbox.SessionDir+"/code"
+	k.files, k.temps, k.out = newFiles(), kernelTemps, sandbox.SessionDir+"/code"
 	k.launch = s.launchKernel
 	s.atEnd(k.close)
 }

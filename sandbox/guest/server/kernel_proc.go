@@ -4,10 +4,8 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -20,9 +18,12 @@ import (
 const (
 	kernelStart    = 40 * time.Second // until a kernel has answered, on a busy machine
 	interruptGrace = 3 * time.Second  // then it is ended
-	kernelTemp     = "/tmp"           // for sockets: a short path on the sandbox's own file system
 	stderrKept     = 4 << 10
 )
+
+// kernelTemps are where a kernel's sockets may lie: short paths, best on the
+// sandbox's own file system, since not every volume takes sockets.
+var kernelTemps = []string{"/tmp", sandbox.SessionDir}
 
 // kernelProc is the process of a kernel; child behind it, or a test's own.
 type kernelProc struct {
@@ -60,15 +61,14 @@ type kernel struct {
 func (k *kernels) startKernel(ctx context.Context, name string) (_ *kernel, err error) {
 	kn := &kernel{k: k, context: name, sign: newSigner(), runs: map[string]*run{}, state: "starting", turn: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{})}
 	kn.turn <- struct{}{}
-	kn.folder = k.temp + "/.pinfold-kernel-" + rand.Text()[:8]
 	defer func() {
 		if err != nil {
 			kn.fail("it did not start")
 		}
 	}()
-	file := kn.folder + "/connection.json"
-	if err := k.files.as(sandbox.AgentUID, func() error { return writeConnection(kn, file) }); err != nil {
-		return nil, fmt.Errorf("writing the kernel's connection file: %w", err)
+	file, err := kn.makeFolder()
+	if err != nil {
+		return nil, fileError("write", kn.folder, err)
 	}
 	if kn.proc, err = k.launch(kn.folder, file); err != nil {
 		return nil, kernelMissing(err, "")

@@ -37,7 +37,7 @@ func testKernels(t *testing.T) *kernels {
 		t.Skip("no ipykernel with pandas and matplotlib here; the tests on Podman run it in the full image")
 	}
 	f, dir := testFiles(t)
-	k := &kernels{files: f, temp: t.TempDir(), out: filepath.Join(dir, "code")}
+	k := &kernels{files: f, temps: []string{"/proc/no/such", t.TempDir()}, out: filepath.Join(dir, "code")}
 	k.reset()
 	k.launch = func(folder, connection string) (*kernelProc, error) {
 		argv := kernelCommand(connection)
@@ -69,7 +69,7 @@ func testKernels(t *testing.T) *kernels {
 	t.Cleanup(func() {
 		k.close()
 		goleak.VerifyNone(t, before)
-		left, err := os.ReadDir(k.temp)
+		left, err := os.ReadDir(k.temps[1])
 		assert.NoError(t, err)
 		assert.Empty(t, left, "sockets are left")
 	})
