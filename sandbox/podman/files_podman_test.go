@@ -56,6 +56,27 @@ func TestFilesAndCodeInTheImage(t *testing.T) {
 	}
 }
 
+// TestFilesAndCodeOnTheHostsImage: the host's own Python has a kernel or has
+// none; both are answered in kind.
+func TestFilesAndCodeOnTheHostsImage(t *testing.T) {
+	e := newTestEngine(t, func(o *Options) { o.GuestPath = "" })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	require.NoError(t, e.Warm(ctx))
+	c := startGuest(ctx, t, e, sandbox.Spec{Image: sandbox.ImageHost})
+	fileWork(ctx, t, c)
+	r, err := c.RunCode(ctx, sandbox.CodeRequest{Code: "6 * 7", WaitMS: 60_000}, nil)
+	if err == nil {
+		require.Equal(t, "ok", r.Status, "%+v", r)
+		assert.Equal(t, "42", r.Outputs[0].Text)
+		return
+	}
+	var typed *sandbox.Error
+	require.ErrorAs(t, err, &typed)
+	assert.Equal(t, "image_lacks", typed.Reason)
+	assert.Contains(t, []any{"ipykernel", "python3"}, typed.Details["image_lacks"])
+}
+
 func fileWork(ctx context.Context, t *testing.T, c *guest.Client) {
 	t.Helper()
 	body := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
