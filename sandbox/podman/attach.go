@@ -63,6 +63,8 @@ func (s *service) hijack(ctx context.Context, path string, query url.Values, bod
 	return &hijacked{conn: conn, r: r, stderr: &tail{max: stderrKept}}, nil
 }
 
+func newReader(c net.Conn) *bufio.Reader { return bufio.NewReaderSize(c, 64<<10) }
+
 func upgrade(conn net.Conn, path string, query url.Values, body any) (*bufio.Reader, error) {
 	var payload []byte
 	if body != nil {
@@ -82,7 +84,7 @@ func upgrade(conn net.Conn, path string, query url.Values, body any) (*bufio.Rea
 	if err := req.Write(conn); err != nil {
 		return nil, fmt.Errorf("asking for a stream: %w", err)
 	}
-	r := bufio.NewReaderSize(conn, 64<<10)
+	r := newReader(conn)
 	resp, err := http.ReadResponse(r, req)
 	if err != nil {
 		return nil, fmt.Errorf("reading answer: %w", err)

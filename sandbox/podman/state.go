@@ -27,11 +27,12 @@ var capBits = map[string]uint{"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "
 // service ignores fields that it does not know and answers success, so nothing
 // counts that was not read back.
 type observed struct {
-	status map[string]string // lines of /proc/PID/status
-	uids   idMap
-	gids   idMap
-	mounts []mountPoint
-	spaces map[string]string // namespace kind → id
+	uid, gid int               // ours, on the host
+	status   map[string]string // lines of /proc/PID/status
+	uids     idMap
+	gids     idMap
+	mounts   []mountPoint
+	spaces   map[string]string // namespace kind → id
 }
 
 type mountPoint struct {
@@ -45,7 +46,7 @@ func (m mountPoint) has(option string) bool { return slices.Contains(m.options, 
 
 // observe reads the state of a process.
 func observe(pid int) (observed, error) {
-	o := observed{status: map[string]string{}, spaces: map[string]string{}}
+	o := observed{uid: os.Getuid(), gid: os.Getgid(), status: map[string]string{}, spaces: map[string]string{}}
 	dir := fmt.Sprintf("/proc/%d", pid)
 	b, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *plan) checkRuntime(used string) error {
 func (p *plan) check(o observed) (sandbox.Posture, error) {
 	var bad []string
 	fail := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
-	us := os.Getuid()
+	us := o.uid
 
 	posture := sandbox.Posture{UserNamespace: p.mapping, HostUserMapped: o.uids.holds(us), Network: "none"}
 	root := o.uids.toHost(0)
@@ -159,7 +160,7 @@ func (p *plan) check(o observed) (sandbox.Posture, error) {
 	}
 	switch p.mapping {
 	case noMap:
-		if posture.HostUserMapped || o.gids.holds(os.Getgid()) {
+		if posture.HostUserMapped || o.gids.holds(o.gid) {
 			fail("this user is mapped into the sandbox")
 		}
 	case keepID:
