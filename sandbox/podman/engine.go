@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,6 +26,9 @@ import (
 const (
 	startWork  = 3 * time.Minute // the first use of an image copies its layers
 	removeWork = time.Minute
+	// closeWork is how long Close waits for it. A server must end within three
+	// seconds of its client's; what is left then, the next start removes.
+	closeWork = 1500 * time.Millisecond
 )
 
 // Engine makes sandboxes with rootless Podman. It is safe for concurrent use.
@@ -42,7 +44,9 @@ type Engine struct {
 	services map[string]*service // by runtime; of ours, or the one foreign service under ""
 	boxes    map[*box]bool       // whose process is being watched
 
-	wg sync.WaitGroup // work that outlives its caller
+	wg     sync.WaitGroup  // work that outlives its caller
+	ctx    context.Context // of that work; ends when Close gives up waiting
+	giveUp context.CancelFunc
 }
 
 var _ sandbox.Engine = (*Engine)(nil)
@@ -60,6 +64,7 @@ func New(opts Options) (*Engine, error) {
 		unpacker: &unpacker{dir: opts.CacheDir, guest: opts.GuestPath},
 		runtimes: &runtimes{cache: filepath.Join(opts.CacheDir, "runtimes.json"), paths: findRuntimes(), only: opts.Runtime, foreign: opts.Host != ""},
 	}
+	e.ctx, e.giveUp = context.WithCancel(context.Background())
 	first := ""
 	if opts.Host == "" {
 		if names, err := e.runtimes.candidates(sandbox.IsolationContainer); err == nil {
@@ -142,7 +147,7 @@ func (e *Engine) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	e.wg.Add(1)
 	go func() {
 		defer e.wg.Done()
-		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), startWork)
+		work, cancel := e.detached(ctx, startWork)
 		defer cancel()
 		b, err := e.start(work, ctx, spec)
 		select {
@@ -164,9 +169,17 @@ func (e *Engine) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	}
 }
 
+// detached returns a context that does not end with ctx, but with its own
+// time or when Close gives up.
+func (e *Engine) detached(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	stop := context.AfterFunc(e.ctx, cancel)
+	return work, func() { stop(); cancel() }
+}
+
 // abandon removes a sandbox that nobody waits for.
 func (e *Engine) abandon(b *box) {
-	ctx, cancel := context.WithTimeout(context.Background(), removeWork)
+	ctx, cancel := e.detached(context.Background(), removeWork)
 	defer cancel()
 	if err := b.Remove(ctx); err != nil {
 		e.opts.Log.Warn("removing an abandoned sandbox", "session", b.info.Session, "err", err)
@@ -245,7 +258,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	step.mark("begin")
 	defer func() {
 		if err != nil {
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
+			undo, cancel := e.detached(ctx, removeWork)
 			defer cancel()
 			// A start that failed must not cost the workspace it was to resume.
 			if rerr := b.unmake(undo, p.made, spec.Resume != ""); rerr != nil {
@@ -416,16 +429,24 @@ func (e *Engine) Adopt(ctx context.Context, id, owner string) (sandbox.Sandbox, 
 	return nil, err
 }
 
-// Close waits for unfinished work, ends our own service and removes this
-// engine's folder. Sandboxes are let go of, not ended; each ends by itself
-// soon after, because its guest has lost its host.
+// Close ends our own service and removes this engine's folder, after a short
+// wait for work that callers left behind. Sandboxes are let go of, not ended;
+// each ends by itself soon after, because its guest has lost its host.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	for b := range e.boxes {
 		b.letGo()
 	}
 	e.mu.Unlock()
-	e.wg.Wait()
+	idle := make(chan struct{})
+	go func() { e.wg.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-time.After(closeWork):
+		e.opts.Log.Warn("unfinished work is given up; the next start removes what is left")
+	}
+	e.giveUp()
+	<-idle // soon: every call it makes has ended
 	e.mu.Lock()
 	for _, s := range e.services {
 		s.close()
@@ -433,7 +454,5 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), removeWork)
 	defer cancel()
-	_ = os.Remove(e.linkFolder())
-	err := e.service.removeTree(ctx, e.dir)
-	return err
+	return e.service.removeTree(ctx, e.dir)
 }

@@ -7,9 +7,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +24,7 @@ import (
 	"github.com/containers/podman/v5/pkg/domain/entities"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -313,5 +317,77 @@ func TestStdioLinkCarriesBulk(t *testing.T) {
 		}
 		require.NoError(t, <-sent)
 		t.Logf("%s: %.0f MB/s", isolation, total/1e6/time.Since(began).Seconds())
+	}
+}
+
+// Case A215: a service that takes calls and never answers. The call ends with
+// its deadline, and closing does not wait for it.
+func TestServiceHangs(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "p.sock")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				r := bufio.NewReader(c)
+				for {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					if strings.HasSuffix(req.URL.Path, "/_ping") {
+						fmt.Fprint(c, "HTTP/1.1 200 OK\r\nLibpod-API-Version: 4.3.1\r\nContent-Length: 0\r\n\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	e, err := New(Options{Owner: "test-" + newToken()[:8], Host: "unix://" + socket, StateDir: t.TempDir(), GuestPath: os.Getenv("PINFOLD_TEST_GUEST")})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	at := time.Now()
+	_, err = e.Start(ctx, sandbox.Spec{Session: newSession(), Image: "localhost/x"})
+	var typed *sandbox.Error
+	require.ErrorAs(t, err, &typed)
+	assert.Equal(t, sandbox.DeadlineExceeded, typed.Code)
+	assert.Less(t, time.Since(at), time.Second)
+	at = time.Now()
+	require.NoError(t, e.Close())
+	assert.Less(t, time.Since(at), 3*time.Second)
+}
+
+// Case A234: many at once all come up, and all go.
+func TestBurst(t *testing.T) {
+	e := newTestEngine(t)
+	const n = 12
+	boxes := make([]sandbox.Sandbox, n)
+	took := make([]time.Duration, n)
+	var g errgroup.Group
+	ctx := minute(t)
+	image := testImage(t)
+	for i := range n {
+		g.Go(func() error {
+			at := time.Now()
+			b, err := e.Start(ctx, sandbox.Spec{Session: newSession(), Image: image})
+			boxes[i], took[i] = b, time.Since(at)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	slices.Sort(took)
+	t.Logf("%d at once: first %s, median %s, last %s", n, took[0], took[n/2], took[n-1])
+	for i := range n {
+		g.Go(func() error { return boxes[i].Remove(ctx) })
+	}
+	require.NoError(t, g.Wait())
+	for _, b := range boxes {
+		nothingLeft(t, e, b.Info().Session)
 	}
 }

@@ -133,7 +133,7 @@ func (e *Engine) tryRuntime(ctx context.Context, name string, isolation sandbox.
 		return 0, nil, "", err
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
+		clean, cancel := e.detached(ctx, removeWork)
 		defer cancel()
 		err = errors.Join(err, b.Remove(clean))
 	}()

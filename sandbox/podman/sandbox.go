@@ -144,7 +144,7 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	e.wg.Add(1)
 	go func() {
 		defer e.wg.Done()
-		clean, cancel := context.WithTimeout(context.Background(), removeWork)
+		clean, cancel := e.detached(context.Background(), removeWork)
 		defer cancel()
 		if cerr := b.link.close(clean); cerr != nil {
 			e.opts.Log.Warn("removing a link folder", "session", b.info.Session, "err", cerr)
@@ -194,7 +194,7 @@ func (b *box) end(ctx context.Context, keep bool) error {
 	b.gone = true
 	b.mu.Unlock()
 	// Cut off in the middle it would leave a rest, so it runs to its own end.
-	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWork)
+	work, cancel := b.engine.detached(ctx, removeWork)
 	result := make(chan error, 1)
 	b.engine.wg.Add(1)
 	go func() {
