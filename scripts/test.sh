@@ -128,6 +128,7 @@ if [ -x bin/pinfold ] && cp bin/pinfold "$stage/pinfold" && chmod 0755 "$stage/p
 		step "compile-$name" compile "$dir" "$tags e2e" &&
 			step "$name" as_user "$stage/${dir//\//-}" ./test -test.v -test.timeout 25m "$@"
 	done
+	[ "$only" = all ] && step conformance scripts/conformance.sh
 fi
 
 echo
