@@ -174,6 +174,8 @@ func TestSearch(t *testing.T) {
 		"word":             {sandbox.SearchRequest{Query: "two"}, []string{"a.txt:2:two two", "b/c.go:1:func two() {", "b/c.go:4:// two", "crlf:1:two", "wide:1:two"}},
 		"expression":       {sandbox.SearchRequest{Query: `^t\w+$`}, []string{"a.txt:3:three", "crlf:1:two", "wide:1:two"}},
 		"without case":     {sandbox.SearchRequest{Query: `(?i)TWO\(`}, []string{"b/c.go:1:func two() {"}},
+		"folded":           {sandbox.SearchRequest{Query: `(?i)F[a-z]+ TWO`}, []string{"b/c.go:1:func two() {"}},
+		"folded, in part":  {sandbox.SearchRequest{Query: `(?i:TW)o two`}, []string{"a.txt:2:two two"}},
 		"literal":          {sandbox.SearchRequest{Query: "(b)c.", Literal: true}, []string{"regex:1:a(b)c.d"}},
 		"does not run on":  {sandbox.SearchRequest{Query: `two[^x]*three`}, nil},
 		"across lines":     {sandbox.SearchRequest{Query: `two[^x]*three`, Multiline: true}, []string{"a.txt:2:two two", "a.txt:3:three"}},

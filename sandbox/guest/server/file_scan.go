@@ -28,7 +28,13 @@ func (x *found) scan(ctx context.Context, q *query) {
 	pooled := scanBuffers.Get().(*[]byte)
 	defer scanBuffers.Put(pooled)
 	buf := *pooled
-	n, err := io.ReadFull(x.file, buf[:min(len(buf), int(x.size)+1)])
+	most := min(len(buf), int(x.size)+1)
+	n, err := io.ReadFull(x.file, buf[:min(most, sniffBytes)])
+	if err == nil && sniff(buf[:n], false) != encBinary { // only what is text is read on
+		var k int
+		k, err = io.ReadFull(x.file, buf[n:most])
+		n += k
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		x.err = err
 		return
@@ -114,7 +120,7 @@ func (x *found) text(q *query, b []byte, line int64) { x.part(q, b, 0, line) }
 
 // part searches b from an offset on; line is the number of b's first line.
 func (x *found) part(q *query, b []byte, from int, line int64) {
-	if len(q.literal) > 0 && !bytes.Contains(b[from:], q.literal) {
+	if !q.possible(b[from:]) {
 		return
 	}
 	at, number := 0, line // number is the line of b[at]
@@ -133,6 +139,30 @@ func (x *found) part(q *query, b []byte, from int, line int64) {
 			x.more = true
 		}
 	}
+}
+
+// possible tells whether a match can lie in b at all.
+func (q *query) possible(b []byte) bool {
+	switch {
+	case len(q.literal) > 0:
+		return bytes.Contains(b, q.literal)
+	case len(q.folded) == 0:
+		return true
+	}
+	pooled := scanBuffers.Get().(*[]byte)
+	defer scanBuffers.Put(pooled)
+	if len(b) > len(*pooled) {
+		return true
+	}
+	low := (*pooled)[:len(b)]
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		low[i] = c
+	}
+	// Two letters outside ASCII fold into it: the Kelvin sign and the long s.
+	return bytes.Contains(low, q.folded) || bytes.Contains(b, []byte("\u212a")) || bytes.Contains(b, []byte("\u017f"))
 }
 
 // next finds the next match at or after pos. Without multiline a match lies

@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 	"regexp/syntax"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ const (
 type query struct {
 	re        *regexp.Regexp
 	literal   []byte // what every match holds, or nothing
+	folded    []byte // the same without regard to case: ASCII, in lower case
 	only      bool   // literal is all there is to match
 	multiline bool
 	filesOnly bool
@@ -157,7 +159,11 @@ func compileQuery(r sandbox.SearchRequest) (*query, error) {
 		hint := "Use RE2 syntax (no look-around, no back-references), or set literal."
 		return nil, sandbox.Errorf(sandbox.InvalidArgument, hint, "query: %v", err)
 	}
-	q.literal = []byte(required(tree.Simplify()))
+	tree = tree.Simplify()
+	q.literal = []byte(required(tree, false))
+	if fold := required(tree, true); len(q.literal) == 0 && plainName(fold) {
+		q.folded = []byte(strings.ToLower(fold))
+	}
 	q.only = r.Literal
 	if r.Literal {
 		q.literal = []byte(r.Query)
@@ -166,19 +172,19 @@ func compileQuery(r sandbox.SearchRequest) (*query, error) {
 }
 
 // required returns the longest text that every match must hold, so that most
-// files are judged by a plain search.
-func required(t *syntax.Regexp) string {
+// files are judged by a plain search; with fold, of those without regard to case.
+func required(t *syntax.Regexp, fold bool) string {
 	switch t.Op {
 	case syntax.OpLiteral:
-		if t.Flags&syntax.FoldCase == 0 {
+		if (t.Flags&syntax.FoldCase != 0) == fold {
 			return string(t.Rune)
 		}
 	case syntax.OpCapture, syntax.OpPlus:
-		return required(t.Sub[0])
+		return required(t.Sub[0], fold)
 	case syntax.OpConcat:
 		best := ""
 		for _, s := range t.Sub {
-			if l := required(s); len(l) > len(best) {
+			if l := required(s, fold); len(l) > len(best) {
 				best = l
 			}
 		}
