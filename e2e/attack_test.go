@@ -121,7 +121,7 @@ func TestCommandsAreWhoTheyShouldBe(t *testing.T) {
 func TestCommandsCannotReachTheLinkOrItsToken(t *testing.T) {
 	eachIsolation(t, func(t *testing.T, c story.Client, _, _ string) {
 		for _, attack := range []string{
-			"ls /.pinfold/link", "cat /proc/1/environ", "ls /proc/1/fd", "cat /proc/1/mem", "cat /proc/1/maps", "readlink /proc/1/cwd/x/..",
+			"ls /.pinfold/link/guest.sock", "touch /.pinfold/link/x", "cat /proc/1/environ", "ls /proc/1/fd", "cat /proc/1/mem", "cat /proc/1/maps", "readlink /proc/1/cwd/x/..",
 			"mv /.pinfold /tmp/x", "rm -rf /.pinfold/guest", "echo x > /.pinfold/guest", "kill -9 1 && kill -0 1 && exit 1",
 			"python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.connect('/.pinfold/link/guest.sock')\"",
 			"head -c1 /proc/1/fd/0", "cat /browser/profile/Default/Cookies", "ls /browser",

@@ -107,7 +107,7 @@ func run(t testing.TB, cmd *exec.Cmd) *server {
 // stdio is a client (mcp-go's) of a fresh stdio server.
 func (w *world) stdio(t testing.TB, args ...string) (story.Client, *server) {
 	t.Helper()
-	s := w.start(t, append([]string{"serve"}, args...)...)
+	s := w.start(t, append([]string{"serve", "--tools", "all"}, args...)...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := story.DialMCPGo(ctx, transport.NewIO(s.out, s.in, io.NopCloser(strings.NewReader(""))))
@@ -118,7 +118,7 @@ func (w *world) stdio(t testing.TB, args ...string) (story.Client, *server) {
 // http starts a server on a free loopback port and returns its base address and token.
 func (w *world) http(t testing.TB, args ...string) (base, token string, s *server) {
 	t.Helper()
-	s = w.start(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	s = w.start(t, append([]string{"serve", "--tools", "all", "--http", "127.0.0.1:0"}, args...)...)
 	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 	tokenFile := regexp.MustCompile(`\S+/token\b`)
 	require.Eventually(t, func() bool {

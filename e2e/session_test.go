@@ -49,7 +49,7 @@ func TestTwentyParallelCallsInOneSession(t *testing.T) {
 
 func TestACancelEndsTheCommandsWholeTree(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(t, "serve")
+	s := w.start(t, "serve", "--tools", "all")
 	r := newRaw(s)
 	r.initialize(t)
 	// One child in the group, one in a session of its own, one twice forked.
@@ -129,7 +129,7 @@ func TestTheEndOfStdinEndsServerAndSandbox(t *testing.T) {
 
 func TestABrokenStdoutEndsServerAndSandbox(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(t, "serve")
+	s := w.start(t, "serve", "--tools", "all")
 	r := newRaw(s)
 	r.initialize(t)
 	r.callTool(t, "1", "shell_run", `{"command":"true"}`)
@@ -145,7 +145,7 @@ func TestADeadParentEndsServerAndSandbox(t *testing.T) {
 	// The shell is the client that dies; the protocol goes through a FIFO, which this test keeps open.
 	fifo := filepath.Join(w.dir, "in")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	parent := exec.Command("sh", "-c", `"$0" serve < "$1" & echo "child $!" >&2; wait`, binary(t), fifo)
+	parent := exec.Command("sh", "-c", `"$0" serve --tools all < "$1" & echo "child $!" >&2; wait`, binary(t), fifo)
 	parent.Env = w.env
 	p := run(t, parent)
 	in, err := os.OpenFile(fifo, os.O_RDWR, 0)
@@ -188,7 +188,7 @@ func TestTwoSessionsSeeNothingOfEachOther(t *testing.T) {
 
 func TestWorksWithAlmostNoEnvironment(t *testing.T) {
 	w := newWorld(t)
-	cmd := exec.Command(binary(t), "serve")
+	cmd := exec.Command(binary(t), "serve", "--tools", "all")
 	cmd.Env = []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}
 	cmd.Dir = w.dir
 	s := run(t, cmd)
@@ -203,7 +203,7 @@ func TestWorksWithAlmostNoEnvironment(t *testing.T) {
 
 func TestStdoutCarriesProtocolOnly(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(t, "serve", "--log-level", "debug")
+	s := w.start(t, "serve", "--tools", "all", "--log-level", "debug")
 	r := newRaw(s)
 	r.initialize(t)
 	for i := range 200 {

@@ -41,12 +41,12 @@ func TestTheStoryWithEachClientOverEachTransport(t *testing.T) {
 			return c, nil
 		},
 		"Go SDK over stdio": func(ctx context.Context, t *testing.T, w *world) (story.Client, error) {
-			cmd := exec.Command(binary(t), "serve")
+			cmd := exec.Command(binary(t), "serve", "--tools", "all")
 			cmd.Env = w.env
 			return story.DialGoSDK(ctx, &gosdk.CommandTransport{Command: cmd})
 		},
 		"TypeScript SDK over stdio": func(ctx context.Context, t *testing.T, w *world) (story.Client, error) {
-			return story.DialTypeScript(ctx, bridge(t), map[string]any{"command": binary(t), "args": []string{"serve"}, "env": envMap(w.env)})
+			return story.DialTypeScript(ctx, bridge(t), map[string]any{"command": binary(t), "args": []string{"serve", "--tools", "all"}, "env": envMap(w.env)})
 		},
 		"mcp-go over HTTP": func(ctx context.Context, t *testing.T, w *world) (story.Client, error) {
 			base, token, _ := w.http(t)

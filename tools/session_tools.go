@@ -260,7 +260,7 @@ var sessionClose = define(Tool{
 Not needed at the end: then a changed workspace is kept for a while.`,
 	Permission: policies.SessionManage,
 	Hints:      Hints{Destructive: true},
-	Set:        Core, // what can be opened can be closed
+	Set:        Full, // what can be opened can be closed
 	Needs:      NeedsNothing,
 	Timeout:    30 * time.Second,
 }, func(in sessionCloseInput) string { return "keep=" + in.Keep },

@@ -112,7 +112,7 @@ func (b *bench) run(ctx context.Context) error {
 // starts measures what happens from nothing.
 func (b *bench) starts(ctx context.Context) error {
 	if err := b.time("spawn to initialized, stdio", b.slow, func() error {
-		c, err := b.dial(ctx, "serve")
+		c, err := b.dial(ctx, "serve", "--tools", "all")
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (b *bench) starts(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	c, err := b.dial(ctx, "serve")
+	c, err := b.dial(ctx, "serve", "--tools", "all")
 	if err != nil {
 		return err
 	}
@@ -375,9 +375,9 @@ func (b *bench) dial(ctx context.Context, args ...string) (story.Client, error) 
 // connect returns a client of a fresh server over a transport.
 func (b *bench) connect(ctx context.Context, via string) (story.Client, error) {
 	if via == "stdio" {
-		return b.dial(ctx, "serve")
+		return b.dial(ctx, "serve", "--tools", "all")
 	}
-	cmd := exec.CommandContext(ctx, b.bin, "serve", "--http", "127.0.0.1:0", "--no-auth")
+	cmd := exec.CommandContext(ctx, b.bin, "serve", "--tools", "all", "--http", "127.0.0.1:0", "--no-auth")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -41,13 +41,13 @@ func play(ctx context.Context, bin, keep string) (err error) {
 		return err
 	}
 	began := time.Now()
-	t := transport.NewStdio(bin, nil, "serve")
+	t := transport.NewStdio(bin, nil, "serve", "--tools", "all")
 	c, err := story.DialMCPGo(ctx, t)
 	if err != nil {
 		return fmt.Errorf("starting %s serve: %w", bin, err)
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	fmt.Printf("── %s serve, initialized over stdio  %s\n", filepath.Base(bin), took(time.Since(began)))
+	fmt.Printf("── %s serve --tools all, initialized over stdio  %s\n", filepath.Base(bin), took(time.Since(began)))
 	told, err := story.Tell(ctx, c, func(s story.Step) {
 		fmt.Printf("\n── %s  %s\n→ %s %s\n", s.Say, took(s.Took), s.Tool, story.Compact(s.Args, 300))
 		for line := range strings.Lines(cut(s.Reply.Text, 18)) {
