@@ -53,12 +53,12 @@ func withBrowser[Out any](ctx context.Context, s *Session, f func(Browser) (Out,
 // snapshotOutput is a page as text in a result.
 type snapshotOutput struct {
 	Snapshot string   `json:"snapshot,omitempty"`
-	Diff     bool     `json:"diff,omitempty"`
-	Shown    int      `json:"shown,omitempty"`
-	Total    int      `json:"total,omitempty"`
+	Diff     bool     `json:"diff,omitempty" schema:"-"`
+	Shown    int      `json:"shown,omitempty" schema:"-"`
+	Total    int      `json:"total,omitempty" schema:"-"`
 	Cursor   string   `json:"cursor,omitempty"`
-	Saved    string   `json:"saved,omitempty"`
-	Notes    []string `json:"notes,omitempty"`
+	Saved    string   `json:"saved,omitempty" schema:"-"`
+	Notes    []string `json:"notes,omitempty" schema:"-"`
 	footer   string
 }
 
@@ -96,8 +96,8 @@ type navigateInput struct {
 
 type navigateOutput struct {
 	browser.Reply
-	Redirects []string `json:"redirects,omitempty"`
-	Download  bool     `json:"download,omitempty"`
+	Redirects []string `json:"redirects,omitempty" schema:"-"`
+	Download  bool     `json:"download,omitempty" schema:"-"`
 	snapshotOutput
 }
 
@@ -227,8 +227,8 @@ type actOutput struct {
 	browser.Reply
 	Steps    []string `json:"steps,omitempty"`
 	Done     int      `json:"steps_done,omitempty"`
-	Left     int      `json:"steps_left,omitempty"`
-	Expected string   `json:"expected,omitempty"`
+	Left     int      `json:"steps_left,omitempty" schema:"-"`
+	Expected string   `json:"expected,omitempty" schema:"-"`
 	snapshotOutput
 }
 
@@ -305,11 +305,11 @@ type screenshotInput struct {
 
 type screenshotOutput struct {
 	browser.Reply
-	Width   int      `json:"width,omitempty"`
-	Height  int      `json:"height,omitempty"`
+	Width   int      `json:"width,omitempty" schema:"-"`
+	Height  int      `json:"height,omitempty" schema:"-"`
 	Scale   float64  `json:"scale,omitempty"`
-	X       float64  `json:"x,omitempty"`
-	Y       float64  `json:"y,omitempty"`
+	X       float64  `json:"x,omitempty" schema:"-"`
+	Y       float64  `json:"y,omitempty" schema:"-"`
 	Files   []string `json:"files,omitempty"`
 	picture browser.Picture
 }

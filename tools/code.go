@@ -33,11 +33,11 @@ type codeRunOutput struct {
 	Run        string       `json:"run,omitempty"`
 	Status     string       `json:"status,omitempty"`
 	Outputs    []codeOutput `json:"outputs"`
-	Kernel     string       `json:"kernel,omitempty"`
-	DurationMS int64        `json:"duration_ms"`
-	Truncated  bool         `json:"truncated,omitempty"`
-	TimedOut   bool         `json:"timed_out,omitempty"`
-	Notes      []string     `json:"notes,omitempty"`
+	Kernel     string       `json:"kernel,omitempty" schema:"-"`
+	DurationMS int64        `json:"duration_ms" schema:"-"`
+	Truncated  bool         `json:"truncated,omitempty" schema:"-"`
+	TimedOut   bool         `json:"timed_out,omitempty" schema:"-"`
+	Notes      []string     `json:"notes,omitempty" schema:"-"`
 
 	images []Image
 }

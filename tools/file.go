@@ -35,15 +35,15 @@ type fileReadInput struct {
 type fileReadOutput struct {
 	Kind      string `json:"kind,omitempty"`
 	Content   string `json:"text,omitempty"`
-	Size      int64  `json:"size"`
+	Size      int64  `json:"size" schema:"-"`
 	Hash      string `json:"hash,omitempty"`
 	Lines     int64  `json:"total_lines,omitempty"`
-	NextLine  int64  `json:"next_line,omitempty"`
+	NextLine  int64  `json:"next_line,omitempty" schema:"-"`
 	Truncated bool   `json:"truncated,omitempty"`
-	Encoding  string `json:"encoding,omitempty"`
-	Ending    string `json:"line_ending,omitempty"`
-	Symlink   string `json:"symlink,omitempty"`
-	Note      string `json:"note,omitempty"`
+	Encoding  string `json:"encoding,omitempty" schema:"-"`
+	Ending    string `json:"line_ending,omitempty" schema:"-"`
+	Symlink   string `json:"symlink,omitempty" schema:"-"`
+	Note      string `json:"note,omitempty" schema:"-"`
 
 	path, mediaType string
 	from, to        int64
@@ -181,8 +181,8 @@ type fileWriteOutput struct {
 	Path    string `json:"path,omitempty"`
 	Bytes   int64  `json:"bytes"`
 	Hash    string `json:"hash,omitempty"`
-	Created bool   `json:"created"`
-	Mode    string `json:"mode,omitempty"`
+	Created bool   `json:"created" schema:"-"`
+	Mode    string `json:"mode,omitempty" schema:"-"`
 
 	appended bool
 }
@@ -241,9 +241,9 @@ type editArgs struct {
 }
 
 type fileEditOutput struct {
-	Path     string `json:"path,omitempty"`
+	Path     string `json:"path,omitempty" schema:"-"`
 	Changed  bool   `json:"changed"`
-	Replaced int    `json:"replaced"`
+	Replaced int    `json:"replaced" schema:"-"`
 	Diff     string `json:"diff,omitempty"`
 	Hash     string `json:"hash,omitempty"`
 

@@ -22,9 +22,9 @@ type fileListInput struct {
 
 type fileListOutput struct {
 	Entries []sandbox.Entry `json:"entries"`
-	Total   int             `json:"total"`
+	Total   int             `json:"total" schema:"-"`
 	Cursor  string          `json:"cursor,omitempty"`
-	Notes   []string        `json:"notes,omitempty"`
+	Notes   []string        `json:"notes,omitempty" schema:"-"`
 
 	path string
 }
@@ -84,10 +84,10 @@ type fileSearchInput struct {
 
 type fileSearchOutput struct {
 	Files   []sandbox.FileMatches `json:"files"`
-	Matches int                   `json:"matches"`
-	Scanned int                   `json:"files_scanned"`
+	Matches int                   `json:"matches" schema:"-"`
+	Scanned int                   `json:"files_scanned" schema:"-"`
 	Cursor  string                `json:"cursor,omitempty"`
-	Notes   []string              `json:"notes,omitempty"`
+	Notes   []string              `json:"notes,omitempty" schema:"-"`
 
 	query string
 }

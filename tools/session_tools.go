@@ -30,16 +30,16 @@ type workspaceInput struct {
 
 type sessionOpenOutput struct {
 	Session   string      `json:"session"`
-	Name      string      `json:"name,omitempty"`
-	Template  string      `json:"template,omitempty"`
-	Resumed   bool        `json:"resumed,omitempty"`
+	Name      string      `json:"name,omitempty" schema:"-"`
+	Template  string      `json:"template,omitempty" schema:"-"`
+	Resumed   bool        `json:"resumed,omitempty" schema:"-"`
 	Workspace string      `json:"workspace,omitempty"` // "/workspace: an empty volume"
-	Isolation string      `json:"isolation,omitempty"`
+	Isolation string      `json:"isolation,omitempty" schema:"-"`
 	Limits    []limitLine `json:"limits,omitempty"`
 	Policy    []string    `json:"policy,omitempty"`
-	Asks      []string    `json:"asks,omitempty"`
-	Refuses   []string    `json:"refuses,omitempty"`
-	Deadline  string      `json:"deadline,omitempty"`
+	Asks      []string    `json:"asks,omitempty" schema:"-"`
+	Refuses   []string    `json:"refuses,omitempty" schema:"-"`
+	Deadline  string      `json:"deadline,omitempty" schema:"-"`
 }
 
 type limitLine struct {
@@ -119,23 +119,23 @@ type sessionStatusInput struct {
 
 type sessionStatusOutput struct {
 	Session         string        `json:"session"`
-	Name            string        `json:"name,omitempty"`
+	Name            string        `json:"name,omitempty" schema:"-"`
 	State           string        `json:"state"`
-	Why             string        `json:"why,omitempty"`
-	Template        string        `json:"template,omitempty"`
-	Workspace       string        `json:"workspace,omitempty"`
-	Isolation       string        `json:"isolation,omitempty"`
+	Why             string        `json:"why,omitempty" schema:"-"`
+	Template        string        `json:"template,omitempty" schema:"-"`
+	Workspace       string        `json:"workspace,omitempty" schema:"-"`
+	Isolation       string        `json:"isolation,omitempty" schema:"-"`
 	Processes       []processLine `json:"processes"`
 	Listening       []int         `json:"ports"`
-	Kernels         []string      `json:"kernels,omitempty"`
-	Tabs            []string      `json:"tabs,omitempty"`
-	ChromiumSandbox string        `json:"chromium_sandbox,omitempty"`
-	Calls           []CallInfo    `json:"calls"`
-	Usage           usage         `json:"usage"`
-	Degraded        []string      `json:"degraded"`
-	IdleDeadline    string        `json:"idle_deadline,omitempty"`
-	Deadline        string        `json:"deadline,omitempty"`
-	Journal         string        `json:"journal,omitempty"`
+	Kernels         []string      `json:"kernels,omitempty" schema:"-"`
+	Tabs            []string      `json:"tabs,omitempty" schema:"-"`
+	ChromiumSandbox string        `json:"chromium_sandbox,omitempty" schema:"-"`
+	Calls           []CallInfo    `json:"calls" schema:"-"`
+	Usage           usage         `json:"usage" schema:"-"`
+	Degraded        []string      `json:"degraded" schema:"-"`
+	IdleDeadline    string        `json:"idle_deadline,omitempty" schema:"-"`
+	Deadline        string        `json:"deadline,omitempty" schema:"-"`
+	Journal         string        `json:"journal,omitempty" schema:"-"`
 	Sessions        []SessionLine `json:"sessions,omitempty"`
 }
 
@@ -236,10 +236,10 @@ type sessionCloseInput struct {
 type sessionCloseOutput struct {
 	Session  string `json:"session"`
 	Kept     string `json:"kept"`
-	Until    string `json:"until,omitempty"`
-	Calls    int64  `json:"calls"`
-	Refusals int64  `json:"refusals"`
-	Seconds  int64  `json:"seconds"`
+	Until    string `json:"until,omitempty" schema:"-"`
+	Calls    int64  `json:"calls" schema:"-"`
+	Refusals int64  `json:"refusals" schema:"-"`
+	Seconds  int64  `json:"seconds" schema:"-"`
 	Journal  string `json:"journal"`
 }
 
