@@ -4,6 +4,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"image/png"
@@ -25,7 +26,7 @@ import (
 
 // systemPython is where distributions put the Python that ipykernel is
 // packaged for; a kernel is real or the test says loudly that there is none.
-const systemPython = "/usr/bin/python3"
+var systemPython = cmp.Or(os.Getenv("PINFOLD_TEST_PYTHON"), "/usr/bin/python3")
 
 // testKernels runs kernels as children of the test.
 func testKernels(t *testing.T) *kernels {
