@@ -33,7 +33,7 @@ type callStream struct {
 type callOptions struct {
 	body    io.Reader                   // sent after the request; nil for none
 	event   func(json.RawMessage) error // each event; nil drops them
-	sink    io.Writer                   // takes the answer's body; nil refuses one
+	sink    io.Writer                   // takes the answer's body; nil refuses one; an error of it ends the link
 	maxBody int64                       // bound of the answer's body
 }
 

@@ -29,6 +29,7 @@ var messages = []struct {
 	{"request", Request{}}, {"error", sandbox.Error{}},
 	{"exec", sandbox.ExecRequest{}}, {"exec event", sandbox.ExecProgress{}}, {"exec result", sandbox.ExecResult{}},
 	{"output", sandbox.OutputRequest{}}, {"output result", sandbox.OutputResult{}}, {"input", sandbox.InputRequest{}},
+	{"follow", sandbox.FollowRequest{}}, {"follow result", sandbox.FollowResult{}},
 	{"kill", sandbox.KillRequest{}}, {"kill result", sandbox.KillResult{}}, {"status result", sandbox.GuestStatus{}},
 	{"file_read", sandbox.ReadRequest{}}, {"file_read result", sandbox.ReadResult{}},
 	{"file_write", sandbox.WriteRequest{}}, {"file_write result", sandbox.WriteResult{}},

@@ -396,8 +396,12 @@ func (p *process) pending() bool {
 func (s *Server) end(p *process, why sandbox.Status, limit time.Duration) {
 	p.mark(why)
 	p.mu.Lock()
+	gone := p.treeGone
 	p.ending = true
 	p.mu.Unlock()
+	if gone {
+		return // its number may be another tree's by now
+	}
 	if killTree(p.child.gid, limit) {
 		select {
 		case <-p.ended:
