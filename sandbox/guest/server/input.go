@@ -75,7 +75,23 @@ func handleInput(ctx context.Context, s *Server, args json.RawMessage, _ *stream
 	if r.EOF && !p.tty {
 		p.closeStdin()
 	}
-	return p.readOut(ctx, readSpec{since: &from, wait: time.Duration(r.WaitMS) * time.Millisecond, stream: both, quiet: inputQuiet}), nil
+	spec := readSpec{since: &from, wait: time.Duration(r.WaitMS) * time.Millisecond, stream: both, quiet: inputQuiet}
+	if p.tty {
+		spec.echo = echoOf(data)
+	}
+	return p.readOut(ctx, spec), nil
+}
+
+// echoOf is how many bytes a terminal shows for what is typed, by default:
+// control characters take two (^C, and a line's end).
+func echoOf(data []byte) int64 {
+	n := int64(len(data))
+	for _, b := range data {
+		if b < ' ' {
+			n++
+		}
+	}
+	return n
 }
 
 // typeIn writes data, for as long as the command takes it.

@@ -58,6 +58,7 @@ type readSpec struct {
 	stream int
 	most   int
 	quiet  time.Duration // answer once something came and nothing more for so long
+	echo   int64         // bytes that are no answer yet: a terminal shows what was typed
 }
 
 // totalLocked and rawLocked read a stream, or both as they came.
@@ -115,7 +116,7 @@ func (p *process) readOut(ctx context.Context, r readSpec) sandbox.OutputResult 
 			break
 		}
 		var quiet <-chan time.Time
-		if r.quiet > 0 && p.totalLocked(r.stream) > off {
+		if r.quiet > 0 && p.totalLocked(r.stream) > off+r.echo {
 			left := r.quiet - time.Since(p.lastOut)
 			if left <= 0 {
 				break
