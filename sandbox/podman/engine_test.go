@@ -96,6 +96,31 @@ func TestServiceEnvironment(t *testing.T) {
 	assert.Contains(t, strings.Join(env, "\n"), "/usr/sbin", "where Debian keeps runc")
 }
 
+// A user without a storage gets a fast one; whoever has decided is left alone.
+func TestStorageDriver(t *testing.T) {
+	if exists("/etc/containers/storage.conf") || exists("/usr/share/containers/storage.conf") || !overlayWorks() {
+		t.Skip("this host decides for its users")
+	}
+	home := t.TempDir()
+	for _, name := range []string{"STORAGE_DRIVER", "CONTAINERS_STORAGE_CONF", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", home)
+	assert.Equal(t, "overlay", storageDriver())
+	assert.Contains(t, serviceEnv("/conf"), "STORAGE_DRIVER=overlay")
+	require.NoError(t, os.MkdirAll(filepath.Join(home, ".local/share/containers/storage/overlay"), 0o755))
+	assert.Equal(t, "overlay", storageDriver(), "what is there already")
+	require.NoError(t, os.MkdirAll(filepath.Join(home, ".local/share/containers/storage/vfs"), 0o755))
+	assert.Empty(t, storageDriver(), "a storage with images in it")
+	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "other"))
+	assert.Equal(t, "overlay", storageDriver())
+	require.NoError(t, os.MkdirAll(filepath.Join(home, ".config/containers"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".config/containers/storage.conf"), nil, 0o644))
+	assert.Empty(t, storageDriver(), "a configuration")
+	major, minor := version("6.18.44-fc-v595")
+	assert.Equal(t, []int{6, 18}, []int{major, minor})
+}
+
 func TestConf(t *testing.T) {
 	cache := t.TempDir()
 	path, err := writeConf(cache, map[string]string{runc: "/usr/bin/runc", runsc: "/opt/it's/runsc"}, runsc, "systrap")

@@ -290,6 +290,9 @@ func serviceEnv(conf string) []string {
 			env = append(env, name+"="+v)
 		}
 	}
+	if driver := storageDriver(); driver != "" {
+		env = append(env, "STORAGE_DRIVER="+driver)
+	}
 	run := os.Getenv("XDG_RUNTIME_DIR")
 	if run == "" {
 		// Programs started by a desktop get no such variable, though the folder is there.
