@@ -13,7 +13,7 @@ if [ "$(cat "$out/.lock" 2>/dev/null)" != "$want" ]; then
 	rm -rf "$out"
 	mkdir -p "$out"
 	cp e2e/conformance/package*.json "$out/"
-	(cd "$out" && ../../scripts/alive.sh "installing the suite" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error)
+	(root=$PWD && cd "$out" && "$root/scripts/alive.sh" "installing the suite" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error)
 	echo "$want" >"$out/.lock"
 fi
 node=$(find "$out"/node_modules/node-linux-*/bin/node 2>/dev/null | head -n 1)
