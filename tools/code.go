@@ -25,7 +25,7 @@ type codeRunInput struct {
 	Context  string `json:"context,omitempty" doc:"Names a kernel."`
 	Reset    bool   `json:"reset,omitempty" doc:"A fresh kernel first."`
 	Timeout  int64  `json:"timeout_ms,omitempty" doc:"Hard; default 600000."`
-	Wait     int64  `json:"wait_ms,omitempty" doc:"Soft: then answer with a run. Default 45000."`
+	Wait     int64  `json:"wait_ms,omitempty" doc:"Then answer with a run; default 45000."`
 	Run      string `json:"run,omitempty" doc:"Wait on for it, instead of code."`
 }
 
@@ -108,8 +108,8 @@ func (o codeRunOutput) Facts() Facts {
 var codeRun = define(Tool{
 	Name:  "code_run",
 	Title: "Run code",
-	Description: `Runs Python in a Jupyter kernel that keeps its variables between calls, in /workspace.
-Plots come back as images, tables as text with a CSV file. For other languages and packages use shell_run.`,
+	Description: `Runs Python in a Jupyter kernel that keeps its variables between calls. Plots come back as images,
+tables as text with a CSV file. For other languages use shell_run.`,
 	Permission: policies.CodeRun,
 	Hints:      Hints{Destructive: true, OpenWorld: true},
 	Set:        Core,

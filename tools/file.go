@@ -103,8 +103,8 @@ func (o fileReadOutput) Facts() Facts { return Facts{Bytes: o.Size, Digest: o.Ha
 var fileRead = define(Tool{
 	Name:  "file_read",
 	Title: "Read a file",
-	Description: `Returns a text file, or lines of it; images as images, other binary files described.
-Long files are cut and say where to go on. Paths are relative to /workspace, or absolute.`,
+	Description: `Returns a text file, or lines of it; images as images. Long files are cut and say where to go on.
+Paths are relative to /workspace, or absolute.`,
 	Permission: policies.FileRead,
 	Hints:      Hints{ReadOnly: true, Idempotent: true},
 	Set:        Minimal,
@@ -266,7 +266,7 @@ var fileEdit = define(Tool{
 	Name:  "file_edit",
 	Title: "Edit a file",
 	Description: `Replaces exact texts in a file and returns the diff. A text that occurs another number of times than count is refused
-with every place; for one that does not occur the nearest is shown. Mode, links and line endings are kept.`,
+with every place, or with the nearest text. Mode and line endings are kept.`,
 	Permission: policies.FileWrite,
 	Hints:      Hints{Destructive: true},
 	Set:        Minimal,

@@ -27,11 +27,29 @@ func inputSchema[In any]() *jsonschema.Schema {
 // required, since clients validate failures against it too.
 func outputSchema[Out any]() *jsonschema.Schema {
 	s := derive(reflect.TypeFor[Out](), false)
-	s.Properties["session"] = &jsonschema.Schema{Type: "string"}
+	delete(s.Properties, "session") // named in every result, and told of in the instructions
 	// Open, since every client pays for each property of it once a tool; its shape is in the README.
 	s.Properties["error"] = &jsonschema.Schema{Type: "object"}
 	s.PropertyOrder = nil
 	return s
+}
+
+// published leaves out the bounds, which the check names when they are broken;
+// the list is paid for in every conversation.
+func published(s *jsonschema.Schema) *jsonschema.Schema {
+	c := s.CloneSchemas()
+	var strip func(s *jsonschema.Schema)
+	strip = func(s *jsonschema.Schema) {
+		s.Minimum, s.Maximum, s.MinItems, s.MaxItems = nil, nil, nil, nil
+		for _, p := range s.Properties {
+			strip(p)
+		}
+		if s.Items != nil {
+			strip(s.Items)
+		}
+	}
+	strip(c)
+	return c
 }
 
 func derive(t reflect.Type, input bool) *jsonschema.Schema {
@@ -88,7 +106,7 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 			if name == "" || p == nil || (f.Anonymous && f.Tag.Get("json") == "") {
 				continue
 			}
-			if !input && f.Tag.Get("schema") == "-" {
+			if !input && !declared(f) {
 				delete(s.Properties, name)
 				continue
 			}
@@ -100,6 +118,15 @@ func refine(s *jsonschema.Schema, t reflect.Type, input bool) {
 			tag(p, f)
 		}
 	}
+}
+
+// declared says whether an output's field stands in the schema: its own ones
+// unless they opt out, promoted ones only if they opt in.
+func declared(f reflect.StructField) bool {
+	if mark := f.Tag.Get("schema"); mark != "" {
+		return mark == "+"
+	}
+	return len(f.Index) == 1
 }
 
 // opaque leaves of an object or a list within an output that it is one: every

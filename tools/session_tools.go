@@ -85,8 +85,8 @@ func (o sessionOpenOutput) Text() string {
 var sessionOpen = define(Tool{
 	Name:  "session_open",
 	Title: "Open a session",
-	Description: `Opens a second sandbox, or one with another template or workspace, or resumes a parked session by session or name; says its limits
-and policy. Not needed to begin: any call without session opens your own.`,
+	Description: `Opens another sandbox, or resumes a parked one by session or name; says its limits and policy.
+Not needed to begin: a call without session opens your own.`,
 	Permission: policies.SessionManage,
 	Set:        Core,
 	Needs:      NeedsNothing,
@@ -197,8 +197,8 @@ const maxRows = 50
 var sessionStatus = define(Tool{
 	Name:  "session_status",
 	Title: "Describe the session",
-	Description: `Says what runs in the session: processes with their handles, listening ports, browser tabs, calls, limits that do not hold.
-Use it to find a process or, with all, a session again.`,
+	Description: `Says what runs in the session: processes with their handles, ports, tabs, calls, limits that do not hold.
+With all, your other sessions.`,
 	Permission: policies.SessionRead,
 	Hints:      Hints{ReadOnly: true, Idempotent: true},
 	Set:        Core,

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,24 +57,25 @@ func commandSchema() *jsonschema.Schema {
 }
 
 type termSize struct {
-	Cols int `json:"cols"`
-	Rows int `json:"rows"`
+	Cols int `json:"cols,omitempty"`
+	Rows int `json:"rows,omitempty"`
 }
 
 func (t *termSize) size() *sandbox.TermSize {
 	if t == nil {
 		return nil
 	}
-	return &sandbox.TermSize{Cols: t.Cols, Rows: t.Rows}
+	// A terminal of no stated size is that of the hardware of old.
+	return &sandbox.TermSize{Cols: cmp.Or(t.Cols, 80), Rows: cmp.Or(t.Rows, 24)}
 }
 
 type shellRunInput struct {
-	Command    command           `json:"command" doc:"Line for bash, or [program, arg, …] without a shell."`
+	Command    command           `json:"command" doc:"Line for bash, or [program, arg, …]."`
 	Cwd        string            `json:"cwd,omitempty" doc:"Default /workspace."`
 	Env        map[string]string `json:"env,omitempty"`
 	Stdin      string            `json:"stdin,omitempty" doc:"Else closed."`
-	TimeoutMS  int64             `json:"timeout_ms,omitempty" min:"1" doc:"Hard: ends it with all it started. Default 600000, none in background."`
-	WaitMS     int64             `json:"wait_ms,omitempty" min:"0" max:"600000" doc:"Soft: then answer with a handle. Default 45000."`
+	TimeoutMS  int64             `json:"timeout_ms,omitempty" min:"1" doc:"Hard limit, ends its tree; default 600000, none in background."`
+	WaitMS     int64             `json:"wait_ms,omitempty" min:"0" max:"600000" doc:"Then answer with a handle; default 45000."`
 	Background bool              `json:"background,omitempty" doc:"Answer at once with a handle."`
 	TTY        *termSize         `json:"tty,omitempty" doc:"A terminal, for shell_input."`
 	MaxOutput  int               `json:"max_output,omitempty" min:"1" max:"27000"`
@@ -185,8 +187,8 @@ func (o shellRunOutput) Facts() Facts {
 var shellRun = define(Tool{
 	Name:  "shell_run",
 	Title: "Run a command",
-	Description: `Runs a command in the sandbox and returns exit code and output; a non-zero exit code is a result, not an error.
-cd and exports do not persist between calls. Start servers with background. If it is still running, go on with shell_output.`,
+	Description: `Runs a command and returns exit code and output; a non-zero exit code is a result, not an error.
+cd and exports do not persist. Start servers with background. If still running, go on with shell_output.`,
 	Permission: policies.ShellExec,
 	Hints:      Hints{Destructive: true, OpenWorld: true},
 	Set:        Minimal,
@@ -296,7 +298,7 @@ type shellOutputInput struct {
 var shellOutput = define(Tool{
 	Name:  "shell_output",
 	Title: "Read a command's output",
-	Description: `Returns what a command printed since the last read, and its status, until ten minutes after its end.
+	Description: `Returns what a command printed since the last read, and its status.
 Wait for a server with match and wait_ms instead of asking again.`,
 	Permission: policies.ShellControl,
 	Hints:      Hints{ReadOnly: true},

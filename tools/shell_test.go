@@ -95,7 +95,7 @@ func TestShellRunTakesALineOrAList(t *testing.T) {
 	assert.True(t, f.exec.Background)
 	assert.Zero(t, f.exec.TimeoutMS, "a server has no end")
 
-	for _, bad := range []string{`{}`, `{"command":7}`, `{"command":["a",7]}`, `{"command":"x","timeout_ms":-1}`, `{"command":"x","wait_ms":-1}`, `{"command":"x","shell":"a"}`, `{"command":"x","tty":{"cols":1}}`, `{"command":{"a":1}}`} {
+	for _, bad := range []string{`{}`, `{"command":7}`, `{"command":["a",7]}`, `{"command":"x","timeout_ms":-1}`, `{"command":"x","wait_ms":-1}`, `{"command":"x","shell":"a"}`, `{"command":"x","tty":{"cells":1}}`, `{"command":{"a":1}}`} {
 		_, _, err := f.use(t, shellRun, bad)
 		require.Error(t, err, bad)
 		assert.Equal(t, sandbox.InvalidArgument, AsError(err, "c").Code, bad)

@@ -64,7 +64,7 @@ type facter interface{ Facts() Facts }
 // the policy judges (a path, a command, a URL).
 func define[In any, Out texter](t Tool, resource func(in In) string, run func(ctx context.Context, s *Session, in In) (Out, error)) *Tool {
 	in := inputSchema[In]()
-	t.InputSchema = mustJSON(in)
+	t.InputSchema = mustJSON(published(in))
 	t.OutputSchema = mustJSON(outputSchema[Out]())
 	t.check = func(args json.RawMessage) (string, json.RawMessage, *Error) { return checkArgs(in, args) }
 	t.resource = func(args json.RawMessage) (string, error) {
