@@ -25,7 +25,8 @@ failed=0
 	while sleep 30; do
 		step=$(cat "$out/step" 2>/dev/null)
 		last=$(grep -h -a -E '^ *--- |^ok ' "$out/$step.log" 2>/dev/null | tail -n 1)
-		echo "… $step, $((SECONDS - began)) s in all${last:+, last: ${last# }}"
+		[ -n "$last" ] || last=$(tail -n 1 "$out/$step.log" 2>/dev/null | tr -d '\r' | cut -c1-100)
+		echo "… $step, $((SECONDS - began)) s in all${last:+, last: ${last#"${last%%[![:space:]]*}"}}"
 	done
 ) 2>/dev/null &
 ticker=$!
