@@ -56,7 +56,10 @@ lint: ## run gofmt, vet, staticcheck, errcheck, ineffassign, misspell, shellchec
 	@scripts/lint.sh
 
 golden: ## rewrite the golden files from what the code does now
-	@go test ./tools ./mcp ./sandbox/guest/... -run 'Golden|Catalogue|Wire' -update
+	@for dir in $$(git grep -l 'flag.Bool("update"' -- '*_test.go' | xargs -n 1 dirname | sort -u); do \
+		go test -tags '$(TAGS)' "./$$dir" -update; \
+	done
+	@git status --short -- '*testdata*'
 
 conformance: build image ## run the official MCP conformance suite and the Inspector
 	@scripts/conformance.sh
