@@ -211,6 +211,19 @@ func TestExec(t *testing.T) {
 		assert.Equal(t, "b\nc\n", out.Stdout.Text)
 		assert.Equal(t, "a\nc\n", out.Stderr.Text)
 	})
+	t.Run("A78 there is no terminal unless asked for", func(t *testing.T) {
+		out := sh(t, g, "echo x > /dev/tty; tty; stty size")
+		assert.Contains(t, out.Stderr.Text, "/dev/tty: No such device or address")
+		assert.Contains(t, out.Stdout.Text, "not a tty")
+	})
+	t.Run("A94 the clock is not theirs", func(t *testing.T) {
+		assert.NotEqual(t, 0, *sh(t, g, "date -s 2001-01-01").ExitCode)
+	})
+	t.Run("A95 a crash leaves no core", func(t *testing.T) {
+		out := sh(t, g, "mkdir -p crash && cd crash && python3 -c 'import os; os.abort()'; ls")
+		assert.Empty(t, out.Stdout.Text)
+		assert.Contains(t, out.Stderr.Text, "Aborted")
+	})
 	t.Run("twenty at a time", func(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {

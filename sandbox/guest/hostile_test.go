@@ -118,6 +118,11 @@ func TestA305A306TheTokenIsNowhere(t *testing.T) {
 		"rm -rf /.pinfold/link", "touch /.pinfold/link/x", "mv /.pinfold /x", "kill -9 1", "kill -STOP 1", "echo x > /proc/1/oom_score_adj",
 		`python3 -c "import socket; socket.socket(socket.AF_UNIX).connect('/.pinfold/link/guest.sock')"`,
 		`python3 -c "import ctypes; l = ctypes.CDLL(None, use_errno=True); import sys; sys.exit(l.ptrace(16, 1, 0, 0) != 0)"`,
+		`python3 -c "
+import ctypes, sys
+l = ctypes.CDLL(None)
+b = ctypes.create_string_buffer(8); v = (ctypes.c_void_p * 2)(ctypes.addressof(b), 8); r = (ctypes.c_void_p * 2)(0x400000, 8)
+sys.exit(l.process_vm_readv(1, v, 1, r, 1, 0) < 0)"`,
 	} {
 		out := sh(t, g, attack)
 		assert.NotEqual(t, 0, *out.ExitCode, attack)

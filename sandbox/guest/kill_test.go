@@ -71,6 +71,11 @@ func TestEnds(t *testing.T) {
 		assert.Equal(t, sandbox.TimedOut, got.Status)
 		assert.Equal(t, 0, left(t, g, "sleep 7300"))
 	})
+	t.Run("A75 a drip ends at the limit with what came", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: "while :; do printf x; sleep 0.05; done", TimeoutMS: 600})
+		assert.Equal(t, sandbox.TimedOut, out.Status)
+		assert.Greater(t, len(out.Stdout.Text), 2)
+	})
 	t.Run("C6 A86 a child that holds the pipe does not hold the call", func(t *testing.T) {
 		began := time.Now()
 		out := sh(t, g, "sleep 7401 & echo started")

@@ -5,12 +5,14 @@ package server
 import (
 	"bytes"
 	"math/rand/v2"
+	"os/exec"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // The ring against all that was ever written, in pieces of every kind.
@@ -159,6 +161,25 @@ func TestTreeNumbersFitTheNamespace(t *testing.T) {
 	n, err := tr.take(false)
 	require.NoError(t, err)
 	assert.Equal(t, 11, n)
+}
+
+func TestASignalMeetsNoStranger(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	reads := 0
+	n := signalWhere(unix.SIGKILL, func(p *proc) bool {
+		if p.pid != cmd.Process.Pid {
+			return false
+		}
+		reads++
+		return reads == 1 // as if the number were another's at the second look
+	})
+	assert.Equal(t, 2, reads)
+	assert.Zero(t, n)
+	require.NoError(t, cmd.Process.Signal(unix.Signal(0)), "it was ended")
+	assert.Equal(t, 1, signalWhere(unix.SIGKILL, func(p *proc) bool { return p.pid == cmd.Process.Pid }))
+	require.Error(t, cmd.Wait())
 }
 
 func TestKeysAreWhatATerminalSends(t *testing.T) {

@@ -224,12 +224,29 @@ func signalTree(gid int, sig unix.Signal) int {
 func signalWhere(sig unix.Signal, match func(p *proc) bool) int {
 	n := 0
 	eachProc(func(p *proc) {
-		if match(p) {
+		if match(p) && signal(p.pid, sig, match) {
 			n++
-			_ = unix.Kill(p.pid, sig)
 		}
 	})
 	return n
+}
+
+// signal sends sig to a process that matched, and to no other: the number may
+// have become another's since it was read, so it is held and read again.
+func signal(pid int, sig unix.Signal, match func(p *proc) bool) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return false
+	}
+	if err != nil { // a kernel without: numbers come again after many others only
+		return unix.Kill(pid, sig) == nil
+	}
+	defer unix.Close(fd)
+	p, ok := readProc(pid, make([]byte, 8192))
+	if !ok || !match(p) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
 }
 
 // killWhere ends every process that matches and reports whether all are gone
