@@ -147,7 +147,7 @@ func (b *Browser) start(ctx context.Context) (*connection, error) {
 	}
 	life, stop := context.WithCancel(context.Background())
 	c := &connection{pipe: &pipe{Process: proc, limit: maxMessage}, targets: make(chan any, 256), done: make(chan struct{})}
-	c.wire = &guard{PipeConn: chromedp.NewPipeConn(c.pipe, c.pipe)}
+	c.wire = newGuard(chromedp.NewPipeConn(c.pipe, c.pipe), life.Done())
 	c.cdp, _ = chromedp.NewBrowserTransport(life, c.wire,
 		chromedp.WithBrowserErrorf(b.opts.Logf), chromedp.WithBrowserLogf(b.opts.Logf))
 	alloc, stopAlloc := chromedp.NewAllocatorContext(life, attacher{c.cdp})
@@ -274,6 +274,7 @@ func (b *Browser) drop(c *connection) {
 		}
 	}
 	c.stop()
+	<-c.wire.ended
 	for _, t := range tabs {
 		t.cancel()
 	}

@@ -117,6 +117,24 @@ func (d *downloads) seq() int {
 	return d.begun
 }
 
+// awaitBegin waits until a download that the browser promised is announced:
+// the announcement may come after the answer to the navigation.
+func (d *downloads) awaitBegin(ctx context.Context, seq int) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for d.seq() <= seq {
+		_, ch := d.openSince(seq)
+		if d.seq() > seq {
+			return
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // openSince lists downloads that began after seq and are not kept yet.
 func (d *downloads) openSince(seq int) (open []*download, ch chan struct{}) {
 	d.mu.Lock()

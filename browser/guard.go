@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"github.com/chromedp/cdproto"
@@ -16,6 +17,8 @@ import (
 // first. Our own decoding does not need the guard.
 type guard struct {
 	*chromedp.PipeConn
+	queue chan *cdproto.Message
+	ended chan struct{} // closed when nothing is written any more
 
 	mu    sync.Mutex
 	asked map[int64]string // commands whose reply chromedp itself reads
@@ -25,8 +28,32 @@ type guard struct {
 // nothing here uses.
 var emptyDocument = []byte(`{"root":{"nodeId":1,"backendNodeId":1,"nodeType":9,"nodeName":"#document","localName":"","nodeValue":"","childNodeCount":0}}`)
 
+var errBusy = errors.New("the browser does not read its commands")
+
+// newGuard starts the goroutine that writes. chromedp writes on the goroutine
+// that also hands out what was read: a browser that sends without reading
+// would stop both for good, so writing has a queue of its own. It ends when
+// stop is closed; a write that blocks ends with the pipe.
+func newGuard(conn *chromedp.PipeConn, stop <-chan struct{}) *guard {
+	g := &guard{PipeConn: conn, queue: make(chan *cdproto.Message, 256), ended: make(chan struct{})}
+	go func() {
+		defer close(g.ended)
+		for {
+			select {
+			case m := <-g.queue:
+				if g.PipeConn.Write(context.Background(), m) != nil {
+					return
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return g
+}
+
 // Write notes the commands whose replies are checked.
-func (g *guard) Write(ctx context.Context, m *cdproto.Message) error {
+func (g *guard) Write(_ context.Context, m *cdproto.Message) error {
 	switch m.Method {
 	case "DOM.getDocument", "Page.getFrameTree", "Runtime.evaluate":
 		g.mu.Lock()
@@ -39,7 +66,12 @@ func (g *guard) Write(ctx context.Context, m *cdproto.Message) error {
 		g.asked[m.ID] = string(m.Method)
 		g.mu.Unlock()
 	}
-	return g.PipeConn.Write(ctx, m)
+	select {
+	case g.queue <- m:
+		return nil
+	default:
+		return errBusy
+	}
 }
 
 // Read passes on the next message that is safe to follow.

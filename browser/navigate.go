@@ -190,6 +190,7 @@ func (o *op) load(address, wait string, out *NavigateResult) error {
 	}
 	if res.IsDownload || (res.ErrorText == "net::ERR_ABORTED" && o.b.downloads.seq() > began) {
 		out.Download = true
+		o.b.downloads.awaitBegin(o.ctx, began)
 		return o.awaitDownloads(began)
 	}
 	if res.ErrorText != "" {
