@@ -360,12 +360,17 @@ func (o *op) tree(f *frame) {
 	if err := o.t.sess.Call(ctx, "Accessibility.getFullAXTree", map[string]any{"frameId": f.ID}, &res); err != nil {
 		return // it is read from its elements
 	}
-	if len(res.Nodes) > maxAXNodes {
-		res.Nodes = res.Nodes[:maxAXNodes]
+	f.take(res.Nodes)
+}
+
+// take keeps the tree of a frame by node id.
+func (f *frame) take(nodes []axNode) {
+	if len(nodes) > maxAXNodes {
+		nodes = nodes[:maxAXNodes]
 	}
-	f.ax = make(map[string]*axNode, len(res.Nodes))
-	for i := range res.Nodes {
-		n := &res.Nodes[i]
+	f.ax = make(map[string]*axNode, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
 		f.ax[n.ID] = n
 		if n.ParentID == "" && f.top == nil {
 			f.top = n
