@@ -391,3 +391,34 @@ func TestBurst(t *testing.T) {
 		nothingLeft(t, e, b.Info().Session)
 	}
 }
+
+// Case A213: the service is killed at any moment of a start. The call gets a
+// typed error or a sandbox, and nothing is left either way.
+func TestServiceKilledInMidStart(t *testing.T) {
+	e := newTestEngine(t, func(o *Options) { o.Runtime = runc })
+	require.NoError(t, e.Warm(minute(t)))
+	image := testImage(t)
+	startTest(t, e, sandbox.Spec{}) // the image's layers are shifted once
+	var sessions []string
+	for i := range 12 {
+		session := newSession()
+		sessions = append(sessions, session)
+		_, err := e.service.call(minute(t))
+		require.NoError(t, err)
+		proc, after := e.service.proc, time.Duration(i*12)*time.Millisecond
+		killed := time.AfterFunc(after, func() { _ = proc.Kill() })
+		b, err := e.Start(minute(t), sandbox.Spec{Session: session, Image: image, Link: sandbox.LinkUnix})
+		killed.Stop()
+		if err == nil {
+			require.NoError(t, b.Remove(minute(t)))
+			continue
+		}
+		var typed *sandbox.Error
+		require.ErrorAs(t, err, &typed)
+		assert.Contains(t, []string{"podman_gone", "podman_failed", "runtime_broken"}, typed.Reason, "%v", err)
+		t.Log(after, typed.Reason, err)
+	}
+	for _, s := range sessions {
+		nothingLeft(t, e, s)
+	}
+}

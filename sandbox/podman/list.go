@@ -148,7 +148,7 @@ func (e *Engine) removeSession(ctx context.Context, f *found, session string, ke
 	var errs []error
 	sessions := []string{session}
 	if c, ok := f.containers[session]; ok {
-		errs = append(errs, e.service.removeContainer(ctx, containerName(session)))
+		errs = append(errs, e.service.removeContainer(ctx, containerName(session)), e.endStrays(ctx, c.info.Runtime, c.id))
 		if c.spec.Resume != "" {
 			sessions = append(sessions, c.spec.Resume)
 		}

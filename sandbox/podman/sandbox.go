@@ -245,6 +245,9 @@ func (b *box) unmake(ctx context.Context, there made, keep bool) error {
 	}
 	if there.container {
 		errs = append(errs, s.removeContainer(ctx, containerName(p.spec.Session)))
+		if b.info.ID != "" && b.info.Pid == 0 { // it never came up
+			errs = append(errs, b.engine.endStrays(ctx, p.runtime, b.info.ID))
+		}
 	}
 	if b.pidfd != nil {
 		select {
@@ -338,7 +341,8 @@ func (s *service) removeContainer(ctx context.Context, name string) error {
 	}
 }
 
-// removeVolumes removes volumes at once; those that are gone are no error.
+// removeVolumes removes volumes at once; those that are gone are no error. One
+// that a container uses is not forced away: that would take the container too.
 func (s *service) removeVolumes(ctx context.Context, names ...string) error {
 	call, err := s.call(ctx)
 	if err != nil {
@@ -347,7 +351,7 @@ func (s *service) removeVolumes(ctx context.Context, names ...string) error {
 	var g errgroup.Group
 	for _, n := range names {
 		g.Go(func() error {
-			err := volumes.Remove(call, n, new(volumes.RemoveOptions).WithForce(true))
+			err := volumes.Remove(call, n, nil)
 			if err == nil || status(err) == http.StatusNotFound {
 				return nil
 			}
