@@ -311,6 +311,9 @@ func (o *op) act(s Step, limit time.Duration) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if h.xy != nil && s.Do != "click" && s.Do != "hover" && s.Do != "drag" {
+		return "", fail("bad_value", "Name the element: a ref such as e12, or another locator.", "on: a point cannot be used for %s", s.Do).with("field", "on")
+	}
 	switch s.Do {
 	case "click":
 		return o.clickStep(s, h, limit)

@@ -424,3 +424,52 @@ func TestCrashIsRepaired(t *testing.T) {
 	assert.Contains(t, s.Snapshot.Text, "Count")
 	t.Log(s.StatusLine())
 }
+
+func TestB79DownloadThatGoesOn(t *testing.T) {
+	b, h := use(t)
+	r, err := b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/b79"), Timeout: 1500 * time.Millisecond})
+	require.NoError(t, err)
+	assert.True(t, r.Download)
+	assert.Contains(t, r.StatusLine(), "goes on")
+	close(fixtures.release)
+	a, err := b.Act(callCtx(t), ActRequest{Steps: []Step{{Do: "wait", Conditions: Conditions{Download: true}}}, Snapshot: "none"})
+	require.NoError(t, err)
+	require.Len(t, a.Events, 1)
+	assert.Equal(t, int64(2000), a.Events[0].Bytes)
+	assert.FileExists(t, filepath.Join(h.dir, "workspace", a.Events[0].Path))
+}
+
+func TestB89PostThatRedirectsToAnotherSite(t *testing.T) {
+	b, _ := use(t)
+	s := open(t, b, fixture("/b89")).Snapshot.Text
+	r := act(t, b, Step{Do: "fill", On: refOf(t, s, "textbox"), Text: str("ann")}, Step{Do: "click", On: refOf(t, s, `"Post"`)})
+	assert.Contains(t, r.URL, "localhost")
+	assert.Contains(t, r.URL, "by=ann")
+	assert.Contains(t, r.Snapshot.Text, "Thank you")
+}
+
+func TestB57FrozenTabIsWoken(t *testing.T) {
+	b, _ := use(t)
+	s := open(t, b, fixture("/b57")).Snapshot.Text
+	tab := b.byName("")
+	require.NoError(t, tab.sess.Call(callCtx(t), "Page.setWebLifecycleState", map[string]any{"state": "frozen"}, nil))
+	start := time.Now()
+	_, err := b.Act(callCtx(t), ActRequest{Steps: []Step{{Do: "click", On: refOf(t, s, `"Press"`)}}, Timeout: 3 * time.Second})
+	assert.Less(t, time.Since(start), 6*time.Second)
+	if err != nil {
+		assert.True(t, isReason(err, "timeout") || isReason(err, "tab_hung"), "%v", err)
+	}
+	require.NoError(t, tab.sess.Call(callCtx(t), "Page.setWebLifecycleState", map[string]any{"state": "active"}, nil))
+	assert.Contains(t, look(t, b), "Press")
+}
+
+func TestPointsAreForTheMouse(t *testing.T) {
+	b, _ := use(t)
+	open(t, b, fixture("/form"))
+	for _, do := range []Step{{Do: "fill", Text: str("x")}, {Do: "check"}, {Do: "focus"}, {Do: "scroll_to"}, {Do: "select", Values: []string{"x"}}} {
+		do.On = "xy=10,10"
+		e, _ := actErr(t, b, do)
+		assert.Equal(t, "bad_value", e.Reason, do.Do)
+	}
+	act(t, b, Step{Do: "click", On: "xy=60,20"}, Step{Do: "type", Text: str("hi")})
+}

@@ -15,6 +15,9 @@ const (
 	// maxDOMNodes is where the accessibility tree becomes too slow (2.5 s at
 	// 70,000 nodes): above it a page is read from its elements.
 	maxDOMNodes = 40_000
+	// maxTreeText is the same for text: the tree has a node per line of it
+	// (measured: 3.8 s for 2 MB).
+	maxTreeText = 400_000
 	maxAXNodes  = 150_000
 )
 
@@ -322,7 +325,7 @@ func (o *op) look() (*pageView, error) {
 	if len(infos) > maxFrames {
 		p.more, infos = infos[maxFrames:], infos[:maxFrames]
 	}
-	total := 0
+	total, text := 0, 0
 	byFrame := map[string]*domDoc{}
 	var docs []*domDoc
 	for i := range snap.Documents {
@@ -330,11 +333,14 @@ func (o *op) look() (*pageView, error) {
 		docs = append(docs, d)
 		byFrame[d.str(d.raw.FrameID)] = d
 		total += len(d.raw.Nodes.Name)
+		for _, t := range d.raw.Layout.Text {
+			text += len(d.str(t))
+		}
 	}
 	for i, info := range infos {
 		p.frames = append(p.frames, &frame{frameInfo: info, n: i, dom: byFrame[info.ID]})
 	}
-	if total > maxDOMNodes {
+	if total > maxDOMNodes || text > maxTreeText {
 		p.notes = append(p.notes, "very large page: read from its elements, names may be missing")
 	} else {
 		var wg sync.WaitGroup

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,15 +14,15 @@ import (
 var fixtures fixtureServer
 
 type fixtureServer struct {
-	once  sync.Once
-	s     *httptest.Server
-	stop  chan struct{} // ends responses that never end
-	pages map[string]http.HandlerFunc
+	once    sync.Once
+	release chan struct{} // lets the slow download go on
+	s       *httptest.Server
+	stop    chan struct{} // ends responses that never end
 }
 
 func (f *fixtureServer) start() {
 	f.once.Do(func() {
-		f.stop = make(chan struct{})
+		f.stop, f.release = make(chan struct{}), make(chan struct{})
 		mux := http.NewServeMux()
 		for path, h := range f.handlers() {
 			mux.HandleFunc(path, h)
@@ -151,6 +152,9 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 		"/b58loop":    `<title>Timer</title><h1>Timer</h1><script>setTimeout(()=>{while(1){}},300)</script>`,
 		"/b58log":     `<title>Log</title><script>while(1)console.error('x')</script>`,
 		"/file-frame": `<title>File frame</title><iframe src="file:///etc/passwd"></iframe><script>fetch('file:///etc/passwd').then(r=>r.text()).then(t=>document.body.append(t)).catch(()=>document.body.append('refused'))</script>`,
+		"/b89":        `<title>Post</title><form method=post action=/b89/post><input name=n aria-label=N><button>Post</button></form>`,
+		"/b18":        `<title>Words</title><p>` + strings.Repeat("many words in one paragraph ", 75_000) + `</p>`,
+		"/b57":        `<title>Frozen</title><button onclick="o.textContent='thawed'">Press</button><p id=o></p>`,
 		"/b58":        `<title>Loop</title><button onclick="while(1){}">Loop</button>`,
 	} {
 		m[path] = html(body)
@@ -187,6 +191,24 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 		case <-f.stop:
 		case <-r.Context().Done():
 		}
+	}
+	m["/b79"] = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Disposition", `attachment; filename="big.bin"`)
+		w.Header().Set("Content-Length", "2000")
+		_, _ = w.Write(make([]byte, 1000))
+		w.(http.Flusher).Flush()
+		select {
+		case <-f.release:
+		case <-f.stop:
+		case <-r.Context().Done():
+			return
+		}
+		_, _ = w.Write(make([]byte, 1000))
+	}
+	m["/b89/post"] = func(w http.ResponseWriter, r *http.Request) {
+		// To the other name of this machine: another site.
+		_, port, _ := net.SplitHostPort(r.Host)
+		http.Redirect(w, r, "http://localhost:"+port+"/done?by="+r.FormValue("n"), http.StatusSeeOther)
 	}
 	m["/b71.pdf"] = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/pdf")

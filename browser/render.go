@@ -31,6 +31,7 @@ const (
 
 const (
 	compactText = 80  // characters of a block of text in compact
+	maxLine     = 4000 // characters of a block of text in full
 	inlineText  = 200 // characters of a row or list item that still fits one line
 	inlineActs  = 6
 )
@@ -90,8 +91,12 @@ func (r *renderer) render(kids []*node, depth, parent int, top bool) {
 // add appends a line; long text is cut in compact and kept in full.
 func (r *renderer) add(k *node, depth, parent int, top bool, text string) {
 	l := line{depth: depth, text: text, parent: parent, ref: k.ref, node: k, rank: rankRest}
-	if k.text && r.mode != "full" {
-		if l.text = cut(text, compactText); l.text != text {
+	if k.text {
+		limit := compactText
+		if r.mode == "full" {
+			limit = maxLine
+		}
+		if l.text = cut(text, limit); l.text != text {
 			l.full = text
 		}
 	}

@@ -189,3 +189,20 @@ func TestSnapshotIsQuick(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, time.Since(start), 2*time.Second)
 }
+
+func TestB18TwoMegabytesOfText(t *testing.T) {
+	b, _ := use(t)
+	r := open(t, b, fixture("/b18"))
+	assert.LessOrEqual(t, runes(r.Snapshot.Text), DefaultMaxChars)
+	require.NotEmpty(t, r.Snapshot.Saved)
+	s, err := b.Snapshot(callCtx(t), SnapshotRequest{Mode: "full"})
+	require.NoError(t, err)
+	assert.LessOrEqual(t, runes(s.Snapshot.Text), DefaultMaxChars)
+	for cursor := s.Snapshot.Cursor; cursor != ""; {
+		s, err = b.Snapshot(callCtx(t), SnapshotRequest{Cursor: cursor})
+		require.NoError(t, err)
+		assert.LessOrEqual(t, runes(s.Snapshot.Text), DefaultMaxChars)
+		assert.NotEqual(t, cursor, s.Snapshot.Cursor)
+		cursor = s.Snapshot.Cursor
+	}
+}
