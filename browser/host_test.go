@@ -95,7 +95,9 @@ func newLocalHost(t testing.TB) *localHost {
 	return h
 }
 
-func (h *localHost) options() Options { return Options{Home: filepath.Join(h.dir, "home"), Workspace: filepath.Join(h.dir, "workspace")} }
+func (h *localHost) options() Options {
+	return Options{Home: filepath.Join(h.dir, "home"), Workspace: filepath.Join(h.dir, "workspace")}
+}
 
 func (h *localHost) Launch(_ context.Context, argv, env []string) (Process, error) {
 	inR, inW, err := os.Pipe()

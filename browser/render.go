@@ -30,9 +30,9 @@ const (
 )
 
 const (
-	compactText = 80  // characters of a block of text in compact
+	compactText = 80   // characters of a block of text in compact
 	maxLine     = 4000 // characters of a block of text in full
-	inlineText  = 200 // characters of a row or list item that still fits one line
+	inlineText  = 200  // characters of a row or list item that still fits one line
 	inlineActs  = 6
 )
 
