@@ -23,6 +23,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == sandbox.GuestPath {
+		os.Exit(standInMain())
+	}
 	goleak.VerifyTestMain(m,
 		// Idle connections of the bindings' client end by themselves.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

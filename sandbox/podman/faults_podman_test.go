@@ -123,7 +123,7 @@ func TestOwnerProcess(t *testing.T) {
 	_, err = p.create(call)
 	require.NoError(t, err)
 	fmt.Println("READY", volume.info.Session, overlay.info.Session, unread.info.Session, p.spec.Session, parked.info.Session)
-	time.Sleep(time.Minute)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 }
 
 // Cases A211, A213, B: the server is killed in mid-exec. Its service dies with
@@ -133,6 +133,9 @@ func TestOwnerKilled(t *testing.T) {
 	owner, state := "test-"+newToken()[:8], t.TempDir()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOwnerProcess$", "-test.v")
 	cmd.Env = append(os.Environ(), ownerProbe+"="+owner, "PINFOLD_TEST_STATE="+state, "PINFOLD_TEST_FOLDER="+t.TempDir())
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -259,7 +262,7 @@ func TestMonitorAndGuestKilled(t *testing.T) {
 // The link takes nobody but the guest: a guest that never dials is not waited
 // for past its death, and a caller's deadline holds.
 func TestDialOfAGuestThatDoesNot(t *testing.T) {
-	e := newTestEngine(t, standIn, func(o *Options) { o.Runtime = runc })
+	e := newTestEngine(t, standIn(t), func(o *Options) { o.Runtime = runc })
 	b := startTest(t, e, sandbox.Spec{Link: sandbox.LinkUnix, Env: map[string]string{"STANDIN": "deaf"}})
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -279,7 +282,7 @@ func TestDialOfAGuestThatDoesNot(t *testing.T) {
 // first: nothing is lost, doubled or mixed with stderr.
 func TestStdioLinkCarriesBulk(t *testing.T) {
 	for _, isolation := range []sandbox.Isolation{sandbox.IsolationContainer, sandbox.IsolationGVisor} {
-		e := newTestEngine(t, standIn)
+		e := newTestEngine(t, standIn(t))
 		b := startTest(t, e, sandbox.Spec{Link: sandbox.LinkStdio, Isolation: isolation})
 		c, err := b.Dial(minute(t))
 		require.NoError(t, err)

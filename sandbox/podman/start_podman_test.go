@@ -56,9 +56,13 @@ func newTestEngine(t *testing.T, change ...func(*Options)) *Engine {
 	return e
 }
 
-// standIn builds the program that takes the guest's place where its own
-// behaviour matters.
-func standIn(o *Options) { o.GuestPath = os.Getenv("PINFOLD_TEST_STANDIN") }
+// standIn puts this test binary in the guest's place. Its copy goes with the
+// test: it is many times a guest's size.
+func standIn(t *testing.T) func(*Options) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return func(o *Options) { o.GuestPath, o.CacheDir = self, t.TempDir() }
+}
 
 type testWriter struct{ t *testing.T }
 
