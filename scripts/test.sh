@@ -4,6 +4,7 @@
 # What needs Podman is compiled here, perhaps as root, and run as the plain user
 # through as-user.sh from a folder that user can read; testdata lies beside each
 # test binary, so that no test needs the source tree.
+# shellcheck disable=SC2317,SC2329 # functions are called through step and by the trap
 set -uo pipefail
 { # read whole before it runs, so that an edit meanwhile does no harm
 cd "$(dirname "$0")/.." || exit 1
@@ -32,7 +33,6 @@ failed=0
 ) 2>/dev/null &
 ticker=$!
 disown "$ticker"
-# shellcheck disable=SC2317,SC2329 # called by the trap
 finish() {
 	pkill -P "$ticker" 2>/dev/null
 	kill "$ticker" 2>/dev/null
