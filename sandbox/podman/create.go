@@ -170,7 +170,7 @@ func (p *plan) generator() (*specgen.SpecGenerator, error) {
 	g.Stdin, g.Terminal = ptr(true), ptr(false)
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.HealthConfig = &manifest.Schema2HealthConfig{Test: []string{"NONE"}}
-	g.HealthLogDestination = "local" // Podman 5.3 and newer refuse an empty one, though there is no check to log
+	g.HealthLogDestination = "local"                        // Podman 5.3 and newer refuse an empty one, though there is no check to log
 	g.LogConfiguration = &specgen.LogConfig{Driver: "none"} // the attach stream would be copied to disk
 	g.OCIRuntime = p.runtime
 	g.Systemd, g.SdNotifyMode, g.RestartPolicy = "false", "ignore", "no"
