@@ -83,11 +83,15 @@ func fail(reason, hint, format string, args ...any) *Error {
 }
 
 func (e *Error) with(key string, v any) *Error {
+	e.detail(key, v)
+	return e
+}
+
+func (e *Error) detail(key string, v any) {
 	if e.Details == nil {
 		e.Details = map[string]any{}
 	}
 	e.Details[key] = v
-	return e
 }
 
 func (e *Error) because(err error) *Error { e.Cause = err; return e }

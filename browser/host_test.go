@@ -22,13 +22,12 @@ import (
 // localHost runs Chromium on this machine as a plain user, so that its own
 // sandbox is on as in the real place.
 type localHost struct {
-	dir    string
-	uid    int
-	browse *exec.Cmd
-	mu     sync.Mutex
-	procs  []*localProcess
-	sids   map[string]bool // sessions of all that was started
-	ports  []int
+	dir   string
+	uid   int
+	mu    sync.Mutex
+	procs []*localProcess
+	sids  map[string]bool // sessions of all that was started
+	ports []int
 	// argv0 replaces the launch script's PATH search in fault tests.
 	env []string
 }

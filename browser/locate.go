@@ -177,9 +177,9 @@ func (o *op) gone(ref string, i *refInfo) error {
 	collect(root.kids, func(n *node) bool { return n.act && n.role == i.role && n.name == i.name }, &found, 6)
 	if len(found) == 1 {
 		e.Hint = "The same looks to be at " + found[0].ref + " now."
-		e.with("candidate", found[0].ref)
+		e.detail("candidate", found[0].ref)
 	} else if len(found) > 1 {
-		e.with("candidates", describe(found))
+		e.detail("candidates", describe(found))
 	}
 	return e
 }

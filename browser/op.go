@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
@@ -201,12 +200,6 @@ func (o *op) verdict(err error) error {
 func isStep(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Details["steps_done"] != nil
-}
-
-// refused tells whether the browser itself answered a command with an error.
-func refused(err error) bool {
-	var e *cdproto.Error
-	return errors.As(err, &e)
 }
 
 // sleep waits, at most to the deadline.

@@ -2,23 +2,21 @@ package browser
 
 import (
 	"fmt"
-	"sort"
 	"strings"
-	"unicode/utf8"
 )
 
 // line is one line of a snapshot.
 type line struct {
-	depth  int
-	text   string // as shown, without indentation
-	full   string // as saved; empty when equal to text
-	key    string // what it is compared by
-	ref    string
-	rank   int // what the budget is spent on first: 0 best
-	outlne bool
-	whole  bool // the line shows what is in its node too
-	parent int  // index of the line that holds it, -1 at the top
-	node   *node
+	depth   int
+	text    string // as shown, without indentation
+	full    string // as saved; empty when equal to text
+	key     string // what it is compared by
+	ref     string
+	rank    int // what the budget is spent on first: 0 best
+	outline bool
+	whole   bool // the line shows what is in its node too
+	parent  int  // index of the line that holds it, -1 at the top
+	node    *node
 }
 
 const (
@@ -42,7 +40,6 @@ type renderer struct {
 	boxes  bool
 	depth  int // 0: no limit
 	lines  []line
-	heads  int
 	hidden int
 }
 
@@ -100,7 +97,7 @@ func (r *renderer) add(k *node, depth, parent int, top bool, text string) {
 			l.full = text
 		}
 	}
-	l.outlne = k.role == "heading" || landmarks[k.role]
+	l.outline = k.role == "heading" || landmarks[k.role]
 	switch {
 	case top:
 		l.rank = rankTop
@@ -111,7 +108,7 @@ func (r *renderer) add(k *node, depth, parent int, top bool, text string) {
 		}
 	case k.inView:
 		l.rank = rankView
-	case l.outlne:
+	case l.outline:
 		l.rank = rankOutline
 	}
 	id := fmt.Sprintf("%s/%d/%d", k.key.frame, k.key.backend, len(k.key.loader))
@@ -282,136 +279,3 @@ func (r *renderer) flat(k *node, depth, parent int, top bool) {
 
 // indent writes a line at its depth.
 func (l line) indent() string { return strings.Repeat(" ", min(l.depth, 40)) + l.text }
-
-func runes(s string) int { return utf8.RuneCountInString(s) }
-
-// foldLen is more than any line that stands for left-out lines takes.
-const foldLen = 70
-
-// choose picks the lines that fit into max characters, the best rank first,
-// each with the lines that hold it. It returns which are shown.
-func choose(lines []line, max int) []bool {
-	cost := make([]int, len(lines))
-	total := 0
-	for i, l := range lines {
-		cost[i] = runes(l.text) + min(l.depth, 40) + 1
-		total += cost[i]
-	}
-	shown := make([]bool, len(lines))
-	if total <= max {
-		for i := range shown {
-			shown[i] = true
-		}
-		return shown
-	}
-	order := make([]int, len(lines))
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(a, b int) bool { return lines[order[a]].rank < lines[order[b]].rank })
-	used := 0
-	pick := func(i, limit int) bool {
-		need := 0
-		var path []int
-		for k := i; k >= 0 && !shown[k]; k = lines[k].parent {
-			need += cost[k]
-			path = append(path, k)
-		}
-		if used+need > limit {
-			return false
-		}
-		for _, k := range path {
-			shown[k] = true
-		}
-		used += need
-		return true
-	}
-	outline := 0
-	for _, l := range lines {
-		if l.rank == rankOutline {
-			outline += runes(l.text) + 2
-		}
-	}
-	reserveOutline := min(max*15/100, outline)
-	misses := 0
-	for _, i := range order {
-		limit := max
-		if lines[i].rank < rankOutline {
-			limit = max - reserveOutline
-		}
-		if shown[i] {
-			continue
-		}
-		if !pick(i, limit) {
-			if misses++; misses > 200 && lines[i].rank >= rankRest {
-				break
-			}
-		}
-	}
-	// Each run of left-out lines takes a line that stands for it.
-	for {
-		if used+folds(shown)*foldLen <= max || used == 0 {
-			return shown
-		}
-		dropped := false
-		for k := len(order) - 1; k >= 0; k-- {
-			i := order[k]
-			if shown[i] && !holds(lines, shown, i) {
-				shown[i], dropped = false, true
-				used -= cost[i]
-				order = order[:k]
-				break
-			}
-		}
-		if !dropped {
-			return shown
-		}
-	}
-}
-
-// holds tells whether a shown line is inside of line i.
-func holds(lines []line, shown []bool, i int) bool {
-	for k := i + 1; k < len(lines) && lines[k].depth > lines[i].depth; k++ {
-		if shown[k] {
-			return true
-		}
-	}
-	return false
-}
-
-// folds counts the runs of lines that are left out.
-func folds(shown []bool) int {
-	n, in := 0, false
-	for _, s := range shown {
-		if !s && !in {
-			n++
-		}
-		in = !s
-	}
-	return n
-}
-
-// assemble writes the shown lines and one line for each run that is left out.
-// container gives a ref for the line that holds a run.
-func assemble(lines []line, shown []bool, container func(i int) string) string {
-	var s strings.Builder
-	for i := 0; i < len(lines); i++ {
-		if shown[i] {
-			s.WriteString(lines[i].indent() + "\n")
-			continue
-		}
-		k := i
-		for k < len(lines) && !shown[k] {
-			k++
-		}
-		where := ""
-		if p := lines[i].parent; p >= 0 {
-			if ref := container(p); ref != "" {
-				where = ": snapshot on=" + ref
-			}
-		}
-		fmt.Fprintf(&s, "%s… %d more lines%s\n", strings.Repeat(" ", min(lines[i].depth, 10)), k-i, where)
-		i = k - 1
-	}
-	return s.String()
-}

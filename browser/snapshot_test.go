@@ -162,8 +162,6 @@ func TestDiffFallsBackWhenItIsNoShorter(t *testing.T) {
 // No ref is ever given to another node, over pages, rewrites and growth.
 func TestRefsAreNeverReused(t *testing.T) {
 	b, _ := use(t)
-	b.mu.Lock()
-	b.mu.Unlock()
 	seen := map[string]refKey{}
 	for i, p := range []string{"/form", "/roles", "/b26", "/form", "/200", "/b45", "/b27"} {
 		open(t, b, fixture(p))
