@@ -119,7 +119,13 @@ if [ "$(id -u)" = 0 ]; then
 		chown "$user:" "$conf"
 	fi
 elif [ ! -d "$run" ] && [ -z "${XDG_RUNTIME_DIR:-}" ]; then
-	todo+=("loginctl enable-linger $user")
+	say "making the runtime folder $run"
+	if [ -d /run/systemd/system ] && command -v loginctl >/dev/null 2>&1; then
+		root loginctl enable-linger "$user"
+	else
+		root install -d -m 0755 /run/user
+		root install -d -m 0700 -o "$uid" -g "$(id -g)" "$run"
+	fi
 fi
 
 if [ ${#todo[@]} -gt 0 ]; then
