@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	guestbin "pinfold.dev/pinfold/sandbox/guest/embed"
 )
@@ -80,7 +81,21 @@ func (u *unpacker) unpack() (files, error) {
 			return f, err
 		}
 	}
+	pruneCache(dir)
 	return f, nil
+}
+
+// cacheAge is how long a file that no server unpacked again is kept: those of
+// earlier builds, which a server that still runs may want.
+const cacheAge = 30 * 24 * time.Hour
+
+func pruneCache(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); older(path, cacheAge) {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // cacheFile makes sure that dir holds data under a name made of its hash, and
@@ -90,7 +105,8 @@ func cacheFile(dir, name string, data []byte, mode os.FileMode) (string, error) 
 	path := filepath.Join(dir, hex.EncodeToString(sum[:8])+"-"+name)
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm() == mode && st.Size() == int64(len(data)) {
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
-			return path, nil
+			now := time.Now()
+			return path, os.Chtimes(path, now, now)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
