@@ -81,7 +81,6 @@ if [ "$(id -u)" = 0 ]; then
 	if ! id "$user" >/dev/null 2>&1; then
 		say "making the plain user $user"
 		useradd --create-home --shell /bin/bash --comment 'Pinfold sandboxes' "$user"
-		made=1
 	fi
 	if [ "$(id -u "$user")" -lt 1000 ]; then
 		say "the user $user has uid $(id -u "$user"); it must be a plain user with uid 1000 or above" >&2
@@ -108,16 +107,6 @@ if [ "$(id -u)" = 0 ]; then
 		install -d -m 0755 /run/user
 		install -d -m 0700 -o "$user" -g "$(id -g "$user")" "$run"
 	fi
-	# Of a user of our own making, and only where nobody has decided: without it
-	# Podman may fall back to a storage that copies every layer.
-	home=$(getent passwd "$user" | cut -d: -f6)
-	conf=$home/.config/containers/storage.conf
-	if { [ -n "${made:-}" ] || [ "$user" = pinfold ]; } && [ ! -e "$conf" ] && [ ! -e "$home/.local/share/containers/storage" ]; then
-		say "choosing overlay storage for $user"
-		install -d -o "$user" -g "$(id -g "$user")" "$home/.config" "$home/.config/containers"
-		printf '[storage]\ndriver = "overlay"\n' >"$conf"
-		chown "$user:" "$conf"
-	fi
 elif [ ! -d "$run" ] && [ -z "${XDG_RUNTIME_DIR:-}" ]; then
 	say "making the runtime folder $run"
 	if [ -d /run/systemd/system ] && command -v loginctl >/dev/null 2>&1; then
@@ -126,6 +115,24 @@ elif [ ! -d "$run" ] && [ -z "${XDG_RUNTIME_DIR:-}" ]; then
 		root install -d -m 0755 /run/user
 		root install -d -m 0700 -o "$uid" -g "$(id -g)" "$run"
 	fi
+fi
+
+# Only where nobody has decided and nothing is stored: Podman's own choice for
+# plain users can be vfs, which copies every layer. Before Podman's first start,
+# which makes the storage.
+home=$(getent passwd "$user" | cut -d: -f6)
+conf=$home/.config/containers/storage.conf
+if [ ! -e "$conf" ] && [ ! -e "$home/.local/share/containers/storage" ] &&
+	[ ! -e /etc/containers/storage.conf ] && [ ! -e /usr/share/containers/storage.conf ] &&
+	[ -z "${STORAGE_DRIVER:-}${CONTAINERS_STORAGE_CONF:-}" ]; then
+	say "choosing overlay storage for $user ($conf)"
+	if [ "$(id -u)" = 0 ]; then
+		install -d -o "$user" -g "$(id -g "$user")" "$home/.config" "$home/.config/containers"
+	else
+		mkdir -p "$home/.config/containers"
+	fi
+	printf '[storage]\ndriver = "overlay"\n' >"$conf"
+	if [ "$(id -u)" = 0 ]; then chown "$user:" "$conf"; fi
 fi
 
 if [ ${#todo[@]} -gt 0 ]; then
@@ -137,12 +144,14 @@ if [ ${#todo[@]} -gt 0 ]; then
 fi
 
 # --- does it work? ----------------------------------------------------------
-if ! "$here/as-user.sh" -- podman unshare true; then
+if ! said=$("$here/as-user.sh" -- podman unshare true 2>&1); then
+	echo "$said" >&2
 	say "rootless Podman does not work for $user; see the message above" >&2
 	exit 1
 fi
 driver=$("$here/as-user.sh" -- podman info --format '{{.Store.GraphDriverName}}' 2>/dev/null || true)
 if [ "$driver" = vfs ]; then
-	say "warning: Podman of $user stores with vfs, ten times slower than overlay; set driver = \"overlay\" in its storage.conf" >&2
+	say "warning: Podman of $user stores with vfs, ten times slower than overlay. To change it, which drops the user's" >&2
+	say "images and containers: podman system reset; then put [storage] driver = \"overlay\" into $conf" >&2
 fi
 say "ready: $("$here/as-user.sh" -- podman --version 2>/dev/null), user $user, storage ${driver:-unknown}"
