@@ -25,7 +25,7 @@ setup: ## install what is missing (apt, as root or through sudo), make the plain
 guest: ## build the guest for amd64 and arm64
 	@for arch in amd64 arm64; do \
 		echo "building the guest for $$arch"; \
-		GOARCH=$$arch go build -trimpath -ldflags '-s -w -buildid=' -o sandbox/guest/embed/pinfold-guest-$$arch ./cmd/pinfold-guest; \
+		GOARCH=$$arch scripts/alive.sh "building the guest for $$arch" go build -trimpath -ldflags '-s -w -buildid=' -o sandbox/guest/embed/pinfold-guest-$$arch ./cmd/pinfold-guest; \
 	done
 
 build: guest ## build bin/pinfold (two minutes the first time)
