@@ -256,6 +256,8 @@ func TestMonitorAndGuestKilled(t *testing.T) {
 		assert.Equal(t, sandbox.StateDead, b.Info().State, which)
 		require.NoError(t, b.Remove(minute(t)), which)
 		nothingLeft(t, e, b.info.Session)
+		assert.False(t, e.service.stateLeft(b.info.Runtime, b.info.ID), "%s: the runtime has forgotten it", which)
+		assert.Empty(t, monitorsOf(b.info.ID))
 	}
 }
 

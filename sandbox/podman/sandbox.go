@@ -245,7 +245,7 @@ func (b *box) unmake(ctx context.Context, there made, keep bool) error {
 	}
 	if there.container {
 		errs = append(errs, s.removeContainer(ctx, containerName(p.spec.Session)))
-		if b.info.ID != "" && b.info.Pid == 0 { // it never came up
+		if neverUp := b.info.ID != "" && b.info.Pid == 0; neverUp || s.stateLeft(p.runtime, b.info.ID) {
 			errs = append(errs, b.engine.endStrays(ctx, p.runtime, b.info.ID))
 		}
 	}

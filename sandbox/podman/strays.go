@@ -19,10 +19,11 @@ const strayWait = 2 * time.Second
 
 // endStrays ends what Podman has lost sight of. When its service dies between
 // the runtime's work and its own note of it, the container's monitor and its
-// waiting first process live on, and a removal knows nothing of them.
+// waiting first process live on, and a removal knows nothing of them; when the
+// monitor was killed, the runtime's own state stays.
 func (e *Engine) endStrays(ctx context.Context, runtime, id string) error {
 	pids := monitorsOf(id)
-	if len(pids) == 0 {
+	if len(pids) == 0 && !e.service.stateLeft(runtime, id) {
 		return nil
 	}
 	var err error
@@ -41,10 +42,20 @@ func (e *Engine) endStrays(ctx context.Context, runtime, id string) error {
 		}
 		err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
 	}
-	if len(pids) == 0 {
+	if len(pids) == 0 && !e.service.stateLeft(runtime, id) {
 		return nil // whatever the runtime said, all of it is gone
 	}
 	return err
+}
+
+// stateLeft reports whether the runtime still knows a container.
+func (s *service) stateLeft(runtime, id string) bool {
+	run := s.runtimeDir()
+	if run == "" || runtime == "" || id == "" {
+		return false
+	}
+	found, _ := filepath.Glob(filepath.Join(run, runtime, id+"*"))
+	return len(found) > 0
 }
 
 // monitorsOf returns the monitors of this user's container with an id.
