@@ -236,9 +236,18 @@ func (b *Browser) drop(c *connection) {
 	b.mu.Lock()
 	tabs := b.tabs
 	if b.conn == c {
-		b.conn, b.tabs, b.current = nil, nil, nil
+		b.tabs, b.current = nil, nil
 	}
 	b.mu.Unlock()
+	// The connection stays in its place until all of it is gone: Kill takes every
+	// process of the browser's user, and the next Chromium must not be among them.
+	defer func() {
+		b.mu.Lock()
+		if b.conn == c {
+			b.conn = nil
+		}
+		b.mu.Unlock()
+	}()
 	for _, t := range tabs {
 		if t.conn == c {
 			t.gone(gone)

@@ -24,6 +24,9 @@ type fakeBrowser struct {
 	in     *io.PipeReader
 	answer map[string]func(m message) any // result; nil: no answer at all
 	killed int
+	// slowKill runs in Kill.
+	slowKill func()
+	launched int
 }
 
 type message struct {
@@ -47,6 +50,7 @@ func (f *fakeBrowser) Launch(context.Context, []string, []string) (Process, erro
 	outR, outW := io.Pipe()
 	f.mu.Lock()
 	f.in, f.out = inR, outW
+	f.launched++
 	f.mu.Unlock()
 	go f.serve(inR)
 	return fakeProcess{outR, inW, func() { inW.Close(); inR.Close(); outR.Close(); outW.Close() }}, nil
@@ -133,7 +137,16 @@ func (f *fakeBrowser) on(method string, answer func(m message) any) {
 	f.answer[method] = answer
 }
 
-func (f *fakeBrowser) Kill(context.Context) error { f.killed++; return nil }
+func (f *fakeBrowser) Kill(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.killed++
+	if f.slowKill != nil {
+		f.slowKill()
+	}
+	return nil
+}
+
 func (f *fakeBrowser) Import(context.Context, string, string) (string, int64, error) {
 	return "downloads/x", 1, nil
 }
@@ -362,4 +375,24 @@ func TestEmptyAnswersDoNotEndTheProcess(t *testing.T) {
 		})
 		try("new tab", func(ctx context.Context) error { _, err := b.Navigate(ctx, NavigateRequest{NewTab: true}); return err })
 	}
+}
+
+// The end of one Chromium takes every process of its user, so the next one must
+// not start before that is over.
+func TestTheNextBrowserWaitsForTheEndOfTheLast(t *testing.T) {
+	b, f := fake(t)
+	_, err := b.Snapshot(callCtx(t), SnapshotRequest{})
+	require.NoError(t, err)
+	f.slowKill = func() {
+		time.Sleep(100 * time.Millisecond) // an end that takes its time is the case
+		assert.Equal(t, f.killed, f.launched, "another browser was started in the meantime")
+	}
+	f.out.Close()
+	_, err = b.Snapshot(callCtx(t), SnapshotRequest{})
+	if err != nil { // the call met the old one
+		_, err = b.Snapshot(callCtx(t), SnapshotRequest{})
+	}
+	require.NoError(t, err)
+	f.slowKill = nil
+	assert.Equal(t, 2, f.launched)
 }
