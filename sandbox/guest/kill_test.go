@@ -4,6 +4,7 @@ package guest_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,6 +158,85 @@ func TestEnds(t *testing.T) {
 		assert.Equal(t, sandbox.TimedOut, out.Status)
 		require.Eventually(t, func() bool { return left(t, g, "bash") == 0 }, 10*time.Second, 50*time.Millisecond)
 		assert.Equal(t, "fine\n", ok(t, g, "echo fine"))
+	})
+}
+
+// A process whose first thread has ended looks like a zombie, and one that forks
+// and exits at once is in no list of processes that can be read.
+func TestAKillMeetsWhatHides(t *testing.T) {
+	t.Parallel()
+	g := guesttest.Start(t, guesttest.Options{})
+	if sh(t, g, "command -v cc").Stdout.Text == "" {
+		t.Skip("no C compiler here")
+	}
+	const dir = "/tmp/hides"
+	ok(t, g, "mkdir -p "+dir)
+	build := func(name, source string) {
+		out := run(t, g, sandbox.ExecRequest{Argv: []string{"cc", "-w", "-O1", "-o", dir + "/" + name, "-x", "c", "-", "-lpthread"}, Stdin: []byte(source)})
+		require.Equal(t, 0, *out.ExitCode, out.Stderr.Text)
+	}
+	// What a program writes as long as it lives.
+	const head = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <sched.h>\n#include <unistd.h>\n#include <fcntl.h>\n#include <stdio.h>\n" +
+		"#include <sys/syscall.h>\n#include <signal.h>\n#include <stdlib.h>\n" +
+		"static void beat(char c){int fd=open(\"" + dir + "/beat\",O_WRONLY|O_CREAT|O_APPEND,0644);write(fd,&c,1);close(fd);}\n"
+	build("headless", head+`
+void *go(void *a) { for (;;) { beat('h'); usleep(2000); } }
+int main() { pthread_t t; daemon(0, 0); pthread_create(&t, 0, go, 0); pthread_exit(0); }`)
+	build("rabbit", head+`
+static char st[2][65536]; static volatile long i;
+int go(void *a) {
+	long k = ++i;
+	if (k % 100 == 0) beat('r');
+	while (clone(go, st[k&1] + 65536 - 64, CLONE_VM | SIGCHLD, 0) < 0);
+	syscall(SYS_exit_group, 0);
+}
+int main(int c, char **v) { for (int k = atoi(v[1]); k > 1; k--) if (!fork()) break; daemon(0, 0); go(0); }`)
+	// quiet reports whether nothing beats any more.
+	quiet := func() bool {
+		a := ok(t, g, "wc -c < "+dir+"/beat; sleep 0.1; wc -c < "+dir+"/beat")
+		f := strings.Fields(a)
+		return f[0] == f[1]
+	}
+	starts := func(c string) string {
+		return "rm -f " + dir + "/beat; " + c + "; until [ -s " + dir + "/beat ]; do :; done; "
+	}
+	t.Run("a time-out ends a process without its first thread", func(t *testing.T) {
+		out := run(t, g, sandbox.ExecRequest{Command: starts(dir+"/headless") + "echo up; sleep 70004", TimeoutMS: 700})
+		assert.Equal(t, sandbox.TimedOut, out.Status)
+		assert.Equal(t, "up\n", out.Stdout.Text)
+		assert.True(t, quiet())
+	})
+	t.Run("it counts as still running, and a kill ends it", func(t *testing.T) {
+		out := sh(t, g, starts(dir+"/headless"))
+		assert.Len(t, out.StillRunning, 1)
+		assert.False(t, quiet())
+		_, err := g.Kill(within(t), sandbox.KillRequest{Process: out.Process})
+		require.NoError(t, err)
+		assert.True(t, quiet())
+	})
+	t.Run("a time-out ends what forks and exits at once", func(t *testing.T) {
+		for i := range 24 {
+			out := run(t, g, sandbox.ExecRequest{Command: starts(dir+"/rabbit "+[]string{"1", "2", "8"}[i%3]) + "sleep 70005", TimeoutMS: 300})
+			assert.Equal(t, sandbox.TimedOut, out.Status)
+			assert.True(t, quiet(), "round %d", i)
+		}
+	})
+	t.Run("what another command does goes on", func(t *testing.T) {
+		other := run(t, g, sandbox.ExecRequest{Command: "while :; do (true); echo tick; done", Background: true})
+		stopped := run(t, g, sandbox.ExecRequest{Command: "kill -STOP $$; echo woken", Background: true})
+		run(t, g, sandbox.ExecRequest{Command: starts(dir+"/rabbit 8") + "sleep 70006", TimeoutMS: 300})
+		assert.True(t, quiet())
+		first, err := g.Output(within(t), sandbox.OutputRequest{Process: other.Process})
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.Running, first.Status)
+		next, err := g.Output(within(t), sandbox.OutputRequest{Process: other.Process, WaitMS: 5000, Match: "tick"})
+		require.NoError(t, err)
+		assert.True(t, *next.Matched)
+		got, err := g.Output(within(t), sandbox.OutputRequest{Process: stopped.Process})
+		require.NoError(t, err)
+		assert.Empty(t, got.Text, "what was stopped stays so")
+		_, err = g.Kill(within(t), sandbox.KillRequest{All: true})
+		require.NoError(t, err)
 	})
 }
 

@@ -110,7 +110,7 @@ func (s *Server) kill(ctx context.Context, p *process, sig unix.Signal, grace ti
 func (s *Server) killStrays() {
 	kept := s.trees.kept()
 	killWhere(killLimit, func(p *proc) bool {
-		if p.uid != sandbox.AgentUID || p.state == 'Z' || p.state == 'X' {
+		if p.uid != sandbox.AgentUID || !p.living() {
 			return false
 		}
 		return !slices.ContainsFunc(p.groups, func(g int) bool { return slices.Contains(kept, g) })
@@ -143,7 +143,7 @@ func handleKillUID(_ context.Context, s *Server, args json.RawMessage, _ *stream
 	if r.UID <= 0 {
 		return nil, field("uid", "", "must be above 0")
 	}
-	if !killWhere(killLimit, func(p *proc) bool { return p.uid == r.UID && p.state != 'Z' && p.state != 'X' }) {
+	if !killWhere(killLimit, func(p *proc) bool { return p.uid == r.UID && p.living() }) {
 		return nil, sandbox.Errorf(sandbox.Internal, "", "processes of uid %d do not end", r.UID)
 	}
 	return nil, nil

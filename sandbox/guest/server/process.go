@@ -427,5 +427,5 @@ func (p *process) mark(why sandbox.Status) {
 
 // endAll ends every process but this one.
 func (s *Server) endAll(limit time.Duration) {
-	killWhere(limit, func(p *proc) bool { return p.state != 'Z' && p.state != 'X' })
+	killWhere(limit, (*proc).living)
 }

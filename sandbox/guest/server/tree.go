@@ -107,15 +107,22 @@ func (t *trees) kept() []int {
 // proc is what the guest reads of a process.
 type proc struct {
 	pid, ppid, uid int
+	threads        int
 	state          byte
 	name           string
 	groups         []int
 }
 
-// inTree reports whether the process lives in tree gid. A zombie holds nothing
-// and ends when its parent does.
+// living reports whether the process can still do anything. A zombie cannot: it
+// holds nothing and ends when its parent does. But the state is that of the
+// first thread, which can end before the others.
+func (p *proc) living() bool {
+	return p.state != 'Z' && p.state != 'X' || p.threads > 1
+}
+
+// inTree reports whether the process lives in tree gid.
 func (p *proc) inTree(gid int) bool {
-	return p.state != 'Z' && p.state != 'X' && slices.Contains(p.groups, gid)
+	return p.living() && slices.Contains(p.groups, gid)
 }
 
 // eachProc calls f for every process but pid 1. It reads /proc/PID/status,
@@ -166,6 +173,8 @@ func readProc(pid int, buf []byte) (*proc, bool) {
 			}
 		case "PPid":
 			p.ppid, _ = strconv.Atoi(string(v))
+		case "Threads":
+			p.threads, _ = strconv.Atoi(string(v))
 		case "Uid":
 			first, _, _ := bytes.Cut(v, []byte("\t"))
 			p.uid, _ = strconv.Atoi(string(first))
@@ -247,30 +256,6 @@ func signal(pid int, sig unix.Signal, match func(p *proc) bool) bool {
 		return false
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
-}
-
-// killWhere ends every process that matches and reports whether all are gone
-// within limit. A tree that forks faster than it is read is stopped first.
-func killWhere(limit time.Duration, match func(p *proc) bool) bool {
-	deadline := time.Now().Add(limit)
-	pause := 200 * time.Microsecond
-	for round := 0; ; round++ {
-		if round >= 3 {
-			for range 3 {
-				if signalWhere(unix.SIGSTOP, match) == 0 {
-					break
-				}
-			}
-		}
-		if signalWhere(unix.SIGKILL, match) == 0 {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, 20*time.Millisecond)
-	}
 }
 
 // killTree ends a tree and reports whether it is empty.
