@@ -1,9 +1,14 @@
 package templates
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -20,12 +25,18 @@ func Source(path string) (string, error) {
 		return "", sandbox.Errorf(sandbox.InvalidArgument, "Give an absolute path.", "workspace: %q is not an absolute path", clip(path))
 	}
 	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", closed(path)
+	}
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.NotFound, "Check the path; the folder must exist on this machine.", "workspace: %q cannot be opened", clip(path))
 	}
 	st, err := os.Stat(real)
 	if err != nil || !st.IsDir() {
 		return "", sandbox.Errorf(sandbox.InvalidArgument, "Give the folder that holds it.", "workspace: %q is not a folder", clip(path))
+	}
+	if unix.Access(real, unix.R_OK|unix.X_OK) != nil {
+		return "", closed(path)
 	}
 	for _, p := range protected() {
 		if within(real, p.path) && p.inside || within(p.path, real) {
@@ -34,6 +45,17 @@ func Source(path string) (string, error) {
 		}
 	}
 	return real, nil
+}
+
+// closed is the error for a folder that this user may not look into; it names
+// the user, who is another than the person when root started the program.
+func closed(path string) error {
+	name := "this user"
+	if u, err := user.Current(); err == nil {
+		name = "user " + u.Username
+	}
+	return sandbox.Errorf(sandbox.PermissionDenied, "Let that user into the folder and those above it, move the project where it may look, or run Pinfold as the project's owner.",
+		"workspace: %q is there, or may be, but %s may not look into it", clip(path), name)
 }
 
 type guarded struct {

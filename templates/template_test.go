@@ -258,3 +258,20 @@ func TestUnknownTemplateNamesTheKnownOnes(t *testing.T) {
 	assert.Contains(t, e.Hint, "untrusted-code")
 	assert.Less(t, len(e.Message), 200)
 }
+
+// A folder that this user may not enter is told from one that is not there.
+func TestClosedFolderNamesTheUser(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("every folder is open to root")
+	}
+	dir := filepath.Join(t.TempDir(), "shut")
+	require.NoError(t, os.Mkdir(dir, 0o000))
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	for _, path := range []string{dir, filepath.Join(dir, "project")} {
+		_, err := Source(path)
+		require.ErrorContains(t, err, "may not look into it")
+		assert.Equal(t, sandbox.PermissionDenied, sandbox.CodeOf(err))
+	}
+	_, err := Source(filepath.Join(filepath.Dir(dir), "absent"))
+	assert.Equal(t, sandbox.NotFound, sandbox.CodeOf(err))
+}
