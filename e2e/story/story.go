@@ -165,11 +165,13 @@ func picture(r *Reply, w, h int) string {
 
 // Compact writes arguments on one line, cut for people.
 func Compact(args map[string]any, most int) string {
-	b, err := json.Marshal(args)
-	if err != nil {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // people read it
+	if err := e.Encode(args); err != nil {
 		return err.Error()
 	}
-	r := []rune(string(b))
+	r := []rune(strings.TrimSpace(b.String()))
 	if len(r) > most {
 		return string(r[:most]) + "…"
 	}
