@@ -175,8 +175,12 @@ func (b *imageStore) shift(ctx context.Context, image string, space specgen.Name
 	g.UserNS = space
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	g.Labels = map[string]string{recipeLabel: "shift"}
-	c, err := containers.CreateWithSpec(conn, g, nil)
-	if err != nil {
+	var id string
+	if err := b.s.alone(ctx, func() error {
+		made, err := containers.CreateWithSpec(conn, g, nil)
+		id = made.ID
+		return err
+	}); err != nil {
 		return b.s.fault("copying the image's layers", err)
 	}
 	// The container must go even when the caller gave up meanwhile.
@@ -184,7 +188,7 @@ func (b *imageStore) shift(ctx context.Context, image string, space specgen.Name
 	if err != nil {
 		return err
 	}
-	_, err = containers.Remove(conn, c.ID, new(containers.RemoveOptions).WithForce(true).WithIgnore(true))
+	_, err = containers.Remove(conn, id, new(containers.RemoveOptions).WithForce(true).WithIgnore(true))
 	return b.s.fault("removing the container of the copy", err)
 }
 

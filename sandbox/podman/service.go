@@ -55,11 +55,25 @@ type service struct {
 	env     []string
 	log     *slog.Logger
 
+	creating ctxMutex // one container is made at a time, see alone
+
 	mu     ctxMutex
 	conn   context.Context // carries the bindings' connection
 	exited chan struct{}   // closed when the child ended; nil with a foreign service
 	proc   *os.Process
 	closed bool
+}
+
+// alone runs one f at a time, whichever callers there are. Podman looks up the
+// user's subordinate ids for each container it makes, with a C library that is
+// not made for threads: of ten containers made at once some were refused with
+// "nomap requires additional UIDs or GIDs".
+func (s *service) alone(ctx context.Context, f func() error) error {
+	if err := s.creating.lock(ctx); err != nil {
+		return fromContext(err)
+	}
+	defer s.creating.unlock()
+	return f()
 }
 
 // call returns a context for one call of the bindings: ctx with a connection

@@ -194,7 +194,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	if err := caller.Err(); err != nil {
 		return nil, fromContext(err)
 	}
-	if b.info.ID, err = p.create(call); err != nil {
+	if err := s.alone(caller, func() (err error) { b.info.ID, err = p.create(call); return err }); err != nil {
 		// An answer that never came says nothing of what was done.
 		p.made.container = status(err) == 0
 		return nil, s.createFault(spec, err)
