@@ -181,7 +181,9 @@ func (p *plan) generator() (*specgen.SpecGenerator, error) {
 	g.CapDrop, g.CapAdd = []string{"ALL"}, guestCaps
 	g.NoNewPrivileges, g.Privileged = ptr(true), ptr(false)
 	g.SeccompProfilePath = p.files.seccomp
-	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(p.spec.ReadOnlyRoot), ptr(false)
+	// Without the second, Podman 5 makes /dev/shm read-only too; the memory file
+	// systems it would add are all named by our own mounts.
+	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(p.spec.ReadOnlyRoot), ptr(true)
 	g.UserNS = specgen.Namespace{NSMode: specgen.NoMap}
 	if p.mapping == keepID {
 		g.UserNS = specgen.Namespace{NSMode: specgen.KeepID, Value: fmt.Sprintf("uid=%d,gid=%d", sandbox.AgentUID, sandbox.AgentGID)}

@@ -253,6 +253,7 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 	want := map[string][]string{
 		sandbox.WorkspaceDir: {"rw", "nosuid", "nodev"},
 		"/tmp":               {"rw", "nosuid", "nodev"},
+		"/dev/shm":           {"rw", "nosuid", "nodev"},
 	}
 	for _, v := range p.volumes() {
 		want[v.dest] = []string{"rw", "nosuid", "nodev"}

@@ -41,13 +41,13 @@ func good(mapping string) (*plan, observed) {
 		o.mounts = append(o.mounts, mountPoint{path: path, options: strings.Split(flags, ",")})
 	}
 	add("/", "ro,relatime")
-	for _, path := range []string{"/workspace", "/home/agent", "/session", "/browser", "/tmp", "/run", "/var/tmp"} {
+	for _, path := range []string{"/workspace", "/home/agent", "/session", "/browser", "/tmp", "/dev/shm", "/run", "/var/tmp"} {
 		add(path, "rw,nosuid,nodev,relatime")
 	}
 	for _, path := range []string{"/.pinfold/guest", "/.pinfold/link", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv"} {
 		add(path, "ro,nosuid,nodev,relatime")
 	}
-	for _, path := range []string{"/proc", "/proc/acpi", "/sys", "/sys/fs/cgroup", "/dev", "/dev/shm", "/dev/null"} {
+	for _, path := range []string{"/proc", "/proc/acpi", "/sys", "/sys/fs/cgroup", "/dev", "/dev/null"} {
 		add(path, "rw,nosuid")
 	}
 	return p, o

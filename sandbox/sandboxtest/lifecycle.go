@@ -108,7 +108,7 @@ func (s *suite) guestEnds(t *testing.T) {
 	require.NoError(t, r.guest.Close())
 	select {
 	case <-r.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(20 * time.Second * slow()):
 		t.Fatal("a guest that lost its host must end")
 	}
 	assert.Equal(t, sandbox.StateDead, r.Info().State)
@@ -253,7 +253,7 @@ func (s *suite) busyRemoval(t *testing.T) {
 	require.NoError(t, err)
 	at := time.Now()
 	s.gone(t, r.Sandbox, spec.Session)
-	assert.Less(t, time.Since(at), 20*time.Second)
+	assert.Less(t, time.Since(at), 20*time.Second*slow())
 }
 
 func (s *suite) cutOff(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,7 +112,7 @@ func connect(ctx context.Context, t *testing.T, box sandbox.Sandbox) *run {
 // gone removes a sandbox and checks that nothing of it is left.
 func (s *suite) gone(t *testing.T, box sandbox.Sandbox, session string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute*slow())
 	defer cancel()
 	require.NoError(t, box.Remove(ctx))
 	require.NoError(t, box.Remove(ctx), "removing what is gone is no error")
@@ -123,7 +125,7 @@ func (s *suite) nothingLeft(t *testing.T, session string) {
 		return
 	}
 	var left []string
-	require.Eventually(t, func() bool { left = s.Left(t, session); return len(left) == 0 }, 20*time.Second, 50*time.Millisecond,
+	require.Eventually(t, func() bool { left = s.Left(t, session); return len(left) == 0 }, 20*time.Second*slow(), 50*time.Millisecond,
 		"nothing of %s may be left", session)
 	require.Empty(t, left)
 }
@@ -145,10 +147,18 @@ func (r *run) try(command string) (string, int) {
 	return res.Stdout.Text + res.Stderr.Text, *res.ExitCode
 }
 
+// deadline bounds a step. PINFOLD_TEST_SLOW stretches it for emulated machines.
 func deadline(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), d*slow())
 	t.Cleanup(cancel)
 	return ctx
+}
+
+func slow() time.Duration {
+	if n, err := strconv.Atoi(os.Getenv("PINFOLD_TEST_SLOW")); err == nil && n > 1 {
+		return time.Duration(n)
+	}
+	return 1
 }
 
 // typed returns the sandbox.Error in err.
