@@ -119,11 +119,18 @@ func (w *world) stdio(t testing.TB, args ...string) (story.Client, *server) {
 func (w *world) http(t testing.TB, args ...string) (base, token string, s *server) {
 	t.Helper()
 	s = w.start(t, append([]string{"serve", "--tools", "all", "--http", "127.0.0.1:0"}, args...)...)
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+	base, token = address(t, s)
+	return base, token, s
+}
+
+// address waits until a server for HTTP has told where it is and its token.
+func address(t testing.TB, s *server) (base, token string) {
+	t.Helper()
+	form := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 	tokenFile := regexp.MustCompile(`\S+/token\b`)
 	require.Eventually(t, func() bool {
 		text := s.stderr.String()
-		base = address.FindString(text)
+		base = form.FindString(text)
 		f := tokenFile.FindString(text)
 		if base == "" || f == "" {
 			return false
@@ -132,7 +139,7 @@ func (w *world) http(t testing.TB, args ...string) (base, token string, s *serve
 		token = strings.TrimSpace(string(b))
 		return err == nil && token != ""
 	}, patience, 10*time.Millisecond, "stderr: %s", s.stderr)
-	return base, token, s
+	return base, token
 }
 
 // call requires that the tool did its job.
@@ -176,14 +183,22 @@ func requireError(t testing.TB, r *story.Reply, code string) {
 // podman runs the engine's own command as this user.
 func podman(t testing.TB, args ...string) string {
 	t.Helper()
+	out, err := tryPodman(args...)
+	require.NoError(t, err)
+	return out
+}
+
+func tryPodman(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "podman", args...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	require.NoError(t, err, "podman %v: %s", args, errs.String())
-	return string(out)
+	if err != nil {
+		return "", fmt.Errorf("podman %v: %w: %s", args, err, errs.String())
+	}
+	return string(out), nil
 }
 
 // requireNothingLeft requires that no container, volume, process, socket or
@@ -202,11 +217,14 @@ func requireNothingLeft(t testing.TB, session string) {
 func leftOf(t testing.TB, session string) string {
 	t.Helper()
 	var left strings.Builder
-	for _, id := range strings.Fields(podman(t, "ps", "-aq", "--filter", "label=pinfold.session="+session)) {
-		fmt.Fprintln(&left, "container", id)
-	}
-	for _, name := range strings.Fields(podman(t, "volume", "ls", "-q", "--filter", "label=pinfold.session="+session)) {
-		fmt.Fprintln(&left, "volume", name)
+	for kind, args := range map[string][]string{"container": {"ps", "-aq"}, "volume": {"volume", "ls", "-q"}} {
+		out, err := tryPodman(append(args, "--filter", "label=pinfold.session="+session)...)
+		if err != nil { // what it lists is going away under its eyes
+			fmt.Fprintln(&left, err)
+		}
+		for _, id := range strings.Fields(out) {
+			fmt.Fprintln(&left, kind, id)
+		}
 	}
 	for pid, line := range processes(t) {
 		if strings.Contains(line, session) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -116,6 +117,13 @@ func (r *raw) has(ok func(message) bool) bool {
 		}
 	}
 	return false
+}
+
+// all returns the lines so far.
+func (r *raw) all() []message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
 }
 
 func (r *raw) stray() []string {
