@@ -3,11 +3,13 @@ package podman
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -128,7 +130,7 @@ func (e *Engine) tryRuntime(ctx context.Context, name string, isolation sandbox.
 		Isolation: isolation, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceVolume}, Created: time.Now(),
 	}
 	began := time.Now()
-	b, err := e.startWith(ctx, ctx, spec, f, name)
+	b, err := e.startWith(ctx, ctx, spec, f, name, false)
 	if err != nil {
 		return 0, nil, "", err
 	}
@@ -173,7 +175,21 @@ func versionOf(ctx context.Context, path string) string {
 	if err != nil {
 		return ""
 	}
-	return firstLine(string(out))
+	// runsc knows its version when its makers built it; built as a module, the
+	// binary itself does.
+	line := firstLine(string(out))
+	if info, err := buildinfo.ReadFile(path); err == nil {
+		line = strings.Replace(line, "VERSION_MISSING", moduleVersion(info), 1)
+	}
+	return line
+}
+
+// moduleVersion is the version of the module that a program was built from.
+func moduleVersion(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" {
+		return v
+	}
+	return "of unknown version"
 }
 
 func findingOf(err error, fatal bool) sandbox.Finding {
