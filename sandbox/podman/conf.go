@@ -42,6 +42,18 @@ func findRuntimes() map[string]string {
 	return found
 }
 
+// cgroupManager is systemd where it delegates controllers to this user.
+func cgroupManager() string {
+	run := os.Getenv("XDG_RUNTIME_DIR")
+	if run == "" {
+		run = fmt.Sprintf("/run/user/%d", os.Getuid())
+	}
+	if cgroups() == "v2" && exists(filepath.Join(run, "systemd")) {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
 // writeConf writes the containers.conf of a service of ours, and the wrapper by
 // which runsc gets its flags, for which Podman has no setting of its own. The
 // runtime is the service's only one in effect: Podman 4 takes the API's field
@@ -49,16 +61,12 @@ func findRuntimes() map[string]string {
 func writeConf(cache string, runtimes map[string]string, runtime, platform string) (string, error) {
 	dir := filepath.Join(cache, "engine")
 	var b strings.Builder
-	manager := "cgroupfs"
-	if cgroups() == "v2" && exists(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "systemd")) {
-		manager = "systemd" // delegates the controllers that hold limits
-	}
 	if runtime == "" {
 		runtime = runc
 	}
 	// An exec's monitor lingers for five minutes by default; with no delay at all
 	// it takes the exit code away before it can be asked for.
-	fmt.Fprintf(&b, "[containers]\nlog_driver = \"none\"\ndefault_sysctls = []\n\n[engine]\ncgroup_manager = %q\nevents_logger = \"none\"\nexit_command_delay = 1\nhooks_dir = []\nruntime = %q\n\n[engine.runtimes]\n", manager, runtime)
+	fmt.Fprintf(&b, "[containers]\nlog_driver = \"none\"\ndefault_sysctls = []\n\n[engine]\ncgroup_manager = %q\nevents_logger = \"none\"\nexit_command_delay = 1\nhooks_dir = []\nruntime = %q\n\n[engine.runtimes]\n", cgroupManager(), runtime)
 	for _, name := range []string{crun, runc, runsc} {
 		path, ok := runtimes[name]
 		if !ok {

@@ -53,6 +53,7 @@ func volumeUID(mapping string, uid int) int {
 type plan struct {
 	spec     sandbox.Spec
 	runtime  string
+	others   bool // there are other runtimes to try
 	link     sandbox.Link
 	image    string // id in the storage; empty with a root folder
 	mapping  string
@@ -195,14 +196,7 @@ func (p *plan) generator() (*specgen.SpecGenerator, error) {
 
 	limits := p.spec.Limits.WithDefaults()
 	g.ShmSize = ptr(limits.Shm)
-	if cgroups() == "v2" {
-		quota, period := int64(limits.CPUs*100000), uint64(100000)
-		g.ResourceLimits = &specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: ptr(limits.Memory), Swap: ptr(limits.Memory)},
-			CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
-			Pids:   &specs.LinuxPids{Limit: limits.Pids},
-		}
-	}
+	g.ResourceLimits = resourceLimits(limits, delegated())
 
 	for _, v := range p.volumes() {
 		g.Volumes = append(g.Volumes, &specgen.NamedVolume{

@@ -74,9 +74,12 @@ func podmanMissing(path string, cause error) *sandbox.Error {
 
 // imageMissing is the error of a spec whose image is not in the storage.
 func imageMissing(image string, cause error) *sandbox.Error {
+	hint := "Ask the user to fetch it with `podman pull`, or name an image that `podman images` lists."
+	if strings.HasPrefix(image, "localhost/pinfold:") {
+		hint = "Ask the user to run `pinfold image build`."
+	}
 	return &sandbox.Error{Code: sandbox.NotFound, Reason: "image_missing", Cause: cause,
-		Message: "the image " + image + " is not on this machine",
-		Hint:    "Ask the user to run `pinfold image build`, or to name an image that `podman images` lists."}
+		Message: "the image " + image + " is not on this machine", Hint: hint}
 }
 
 // fromContext turns the end of a context into its typed error.

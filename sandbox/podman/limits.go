@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"pinfold.dev/pinfold/sandbox"
 )
@@ -15,6 +19,51 @@ const held = "held"
 
 // limitNames are the limits in the order people read them.
 var limitNames = []string{"memory", "cpus", "pids", "disk", "shm", "files"}
+
+// delegated are the controllers of cgroup v2 that this user may set limits
+// with. A runtime fails on a limit whose controller it does not have.
+func delegated() []string {
+	if cgroups() != "v2" {
+		return nil
+	}
+	const root = "/sys/fs/cgroup"
+	uid := os.Getuid()
+	dir := filepath.Join(root, fmt.Sprintf("user.slice/user-%d.slice/user@%d.service", uid, uid))
+	if cgroupManager() != "systemd" {
+		b, err := os.ReadFile("/proc/self/cgroup")
+		own, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "0::")
+		if err != nil || !ok {
+			return nil
+		}
+		dir = filepath.Join(root, own)
+		if unix.Access(dir, unix.W_OK) != nil {
+			return nil
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b))
+}
+
+// resourceLimits are those of the limits that the controllers can hold.
+func resourceLimits(l sandbox.Limits, controllers []string) *specs.LinuxResources {
+	r := &specs.LinuxResources{}
+	if slices.Contains(controllers, "memory") {
+		r.Memory = &specs.LinuxMemory{Limit: ptr(l.Memory), Swap: ptr(l.Memory)}
+	}
+	if slices.Contains(controllers, "cpu") {
+		r.CPU = &specs.LinuxCPU{Quota: ptr(int64(l.CPUs * 100000)), Period: ptr(uint64(100000))}
+	}
+	if slices.Contains(controllers, "pids") {
+		r.Pids = &specs.LinuxPids{Limit: l.Pids}
+	}
+	if r.Memory == nil && r.CPU == nil && r.Pids == nil {
+		return nil
+	}
+	return r
+}
 
 // limitsHeld says of each limit whether it is in force around a process, as
 // read back from the kernel, or what stands in for it.

@@ -130,7 +130,7 @@ func (e *Engine) tryRuntime(ctx context.Context, name string, isolation sandbox.
 		Isolation: isolation, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceVolume}, Created: time.Now(),
 	}
 	began := time.Now()
-	b, err := e.startWith(ctx, ctx, spec, f, name, false)
+	b, err := e.startWith(ctx, ctx, spec, f, name, name == crun && e.runtimes.paths[runc] != "")
 	if err != nil {
 		return 0, nil, "", err
 	}

@@ -90,7 +90,7 @@ func (e *Engine) start(ctx, caller context.Context, spec sandbox.Spec) (*box, er
 		return nil, err
 	}
 	for i, name := range names {
-		b, err := e.startWith(ctx, caller, spec, f, name)
+		b, err := e.startWith(ctx, caller, spec, f, name, i < len(names)-1)
 		if err == nil {
 			e.runtimes.saw(name, true)
 			return b, nil
@@ -124,8 +124,8 @@ func (r *runtimeError) typed() *sandbox.Error {
 }
 
 // startWith makes a sandbox with one runtime, and unmakes it when any step
-// fails.
-func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f files, runtime string) (_ *box, err error) {
+// fails. Others says that another runtime could be tried.
+func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f files, runtime string, others bool) (_ *box, err error) {
 	s, err := e.serviceFor(runtime)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{spec: spec, runtime: runtime, mapping: mappingOf(spec), files: f, link: spec.Link}
+	p := &plan{spec: spec, runtime: runtime, mapping: mappingOf(spec), files: f, link: spec.Link, others: others}
 	if p.link == sandbox.LinkAuto {
 		p.link = sandbox.LinkUnix
 		if runtime == runsc {
@@ -260,7 +260,10 @@ func (e *Engine) run(ctx, call context.Context, b *box, step *stopwatch) error {
 	if b.info.Posture, err = p.check(o); err != nil {
 		return err
 	}
-	b.info.Posture.Degraded = degraded(limitsHeld(pid, p.spec.Limits.WithDefaults()))
+	if loose := b.info.Posture.Degraded; len(loose) > 0 && p.others {
+		return &runtimeError{runtime: p.runtime, cause: errors.New(loose[0])}
+	}
+	b.info.Posture.Degraded = append(b.info.Posture.Degraded, degraded(limitsHeld(pid, p.spec.Limits.WithDefaults()))...)
 	b.info.Pid, b.rootUID = pid, o.uids.toHost(0)
 	if err := b.handOver(); err != nil {
 		return err

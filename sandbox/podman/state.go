@@ -228,7 +228,11 @@ func (p *plan) check(o observed) (sandbox.Posture, error) {
 	if amb, err := strconv.ParseUint(o.status["CapAmb"], 16, 64); err != nil || amb != 0 {
 		fail("it has ambient capabilities: %s", o.status["CapAmb"])
 	}
-	bad = append(bad, p.checkMounts(o.mounts)...)
+	mounts, soft := p.checkMounts(o.mounts)
+	bad = append(bad, mounts...)
+	if len(soft) > 0 {
+		posture.Degraded = append(posture.Degraded, "mounts: "+looseFlags+strings.Join(soft, ", "))
+	}
 	posture.ReadOnlyRoot = mountAt(o.mounts, "/").has("ro")
 	return posture, refuse(bad)
 }
@@ -247,9 +251,14 @@ func mountAt(mounts []mountPoint, path string) mountPoint {
 // kernelMounts are the places that every runtime mounts below.
 var kernelMounts = []string{"/proc", "/sys", "/dev"}
 
-// checkMounts lists what is missing, open or too much in the mount table.
-func (p *plan) checkMounts(mounts []mountPoint) []string {
-	var bad []string
+// looseFlags begins what is said of a runtime that leaves flags out.
+const looseFlags = "the runtime leaves nosuid or nodev out (no_new_privs and the missing CAP_MKNOD stand in for them) at "
+
+// checkMounts lists what is missing, open or too much in the mount table. Soft
+// are writable mounts without nosuid or nodev: crun 1.8 leaves the two out in a
+// user namespace. Nothing rests on them alone, so they count only where another
+// runtime would do better.
+func (p *plan) checkMounts(mounts []mountPoint) (bad, soft []string) {
 	want := map[string][]string{
 		sandbox.WorkspaceDir: {"rw", "nosuid", "nodev"},
 		"/tmp":               {"rw", "nosuid", "nodev"},
@@ -279,6 +288,12 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 			continue
 		}
 		for _, o := range options {
+			if !m.has(o) && slices.Contains(options, "rw") && (o == "nosuid" || o == "nodev") {
+				if !slices.Contains(soft, path) {
+					soft = append(soft, path)
+				}
+				continue
+			}
 			if !m.has(o) {
 				bad = append(bad, fmt.Sprintf("the mount at %s is not %s", path, o))
 			}
@@ -293,7 +308,8 @@ func (p *plan) checkMounts(mounts []mountPoint) []string {
 		}
 	}
 	slices.Sort(bad)
-	return bad
+	slices.Sort(soft)
+	return bad, soft
 }
 
 // refuse makes the error of a sandbox that is not what was asked for.

@@ -101,8 +101,8 @@ func TestCheckRefusesEachDifference(t *testing.T) {
 		"unknown namespace":       {func(_ *plan, o *observed) { delete(o.spaces, "ipc") }, "ipc namespace"},
 		"writable root":           {setMount("/", "rw"), "mount at / is not ro"},
 		"writable guest":          {setMount("/.pinfold/guest", "rw,nosuid,nodev"), "/.pinfold/guest is not ro"},
-		"workspace with devices":  {setMount("/workspace", "rw,nosuid"), "/workspace is not nodev"},
-		"home with setuid":        {setMount("/home/agent", "rw,nodev"), "/home/agent is not nosuid"},
+		"read-only workspace":     {setMount("/workspace", "ro,nosuid,nodev"), "/workspace is not rw"},
+		"hosts with setuid":       {setMount("/etc/hosts", "ro,nodev"), "/etc/hosts is not nosuid"},
 		"link moved by a symlink": {func(_ *plan, o *observed) {
 			for i := range o.mounts {
 				if o.mounts[i].path == "/.pinfold/link" {
@@ -117,8 +117,8 @@ func TestCheckRefusesEachDifference(t *testing.T) {
 			o.mounts = append(o.mounts, mountPoint{path: "/process", options: []string{"rw"}})
 		}, "/process that was not asked for"},
 		"a second mount over the first": {func(_ *plan, o *observed) {
-			o.mounts = append(o.mounts, mountPoint{path: "/workspace", options: []string{"rw"}})
-		}, "/workspace is not nosuid"},
+			o.mounts = append(o.mounts, mountPoint{path: "/.pinfold/guest", options: []string{"rw"}})
+		}, "/.pinfold/guest is not ro"},
 	} {
 		p, o := good(noMap)
 		c.change(p, &o)
@@ -132,6 +132,30 @@ func TestCheckRefusesEachDifference(t *testing.T) {
 	o.uids[1].host++
 	_, err := p.check(o)
 	assert.ErrorContains(t, err, "uid 1000 inside", "the files of the workspace would be someone else's")
+}
+
+// crun 1.8 leaves two flags out on volumes: said, and a reason to prefer runc,
+// but no refusal where there is none.
+func TestCheckSaysWhichFlagsAreLeftOut(t *testing.T) {
+	p, o := good(noMap)
+	for i := range o.mounts {
+		if o.mounts[i].path == "/workspace" || o.mounts[i].path == "/home/agent" {
+			o.mounts[i].options = []string{"rw"}
+		}
+	}
+	posture, err := p.check(o)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"mounts: " + looseFlags + "/home/agent, /workspace"}, posture.Degraded)
+}
+
+func TestResourceLimitsGoByController(t *testing.T) {
+	l := sandbox.DefaultLimits
+	assert.Nil(t, resourceLimits(l, nil), "a limit without its controller makes a runtime fail")
+	r := resourceLimits(l, []string{"cpu", "pids"})
+	assert.Nil(t, r.Memory)
+	assert.Equal(t, int64(200000), *r.CPU.Quota)
+	assert.Equal(t, l.Pids, r.Pids.Limit)
+	assert.Equal(t, l.Memory, *resourceLimits(l, []string{"memory"}).Memory.Limit)
 }
 
 func TestRuntimeIsTheOneAskedFor(t *testing.T) {
