@@ -214,7 +214,7 @@ func TestSessionsComeAndGoAndTheServerStaysAsItWas(t *testing.T) { // A233
 	assert.Less(t, rss(t, pid)-memory, int64(24<<20))
 }
 
-func TestAServerShortOfDescriptorsRefusesAndRecovers(t *testing.T) { // A221
+func TestAServerShortOfDescriptorsRecovers(t *testing.T) { // A221
 	w := newWorld(t)
 	cmd := exec.Command("sh", "-c", `ulimit -n 64; exec "$0" serve --tools all --http 127.0.0.1:0`, binary(t))
 	cmd.Env = w.env
