@@ -140,7 +140,7 @@ func checkMap(n ast.Node, t reflect.Type, depth int) error {
 			return syntax(v.Key, fmt.Sprintf("%q is given twice", key.Value))
 		}
 		seen[key.Value] = true
-		of := t
+		var of reflect.Type
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
 		} else if f, ok := field(t, key.Value); ok {

@@ -130,6 +130,7 @@ func (b *imageStore) make(ctx context.Context, recipe sandbox.Recipe, p *progres
 // importFrom streams the archive from mmdebstrap into the service: it never
 // lies on disk twice.
 func (b *imageStore) importFrom(ctx context.Context, recipe sandbox.Recipe, p *progress, m *mmdebstrap) error {
+	whole := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn, err := b.s.call(ctx)
@@ -157,6 +158,11 @@ func (b *imageStore) importFrom(ctx context.Context, recipe sandbox.Recipe, p *p
 	body.end()
 	cancel() // ends mmdebstrap when it was the import that failed
 	r.CloseWithError(errors.New("import ended"))
+	if whole.Err() != nil {
+		// What broke off because of it names its own cause, such as a signal.
+		_ = <-made
+		return fromContext(whole.Err())
+	}
 	if failed := <-made; failed != nil && (err == nil || sandbox.CodeOf(failed) != sandbox.Canceled) {
 		return failed
 	}
