@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -351,4 +352,20 @@ func TestEveryToolKeepsStdoutToTheProtocol(t *testing.T) { // C28 C46 B94
 	tryTool("session_close", `{}`)
 	assert.Empty(t, r.stray())
 	assert.Contains(t, s.stderr.String(), `DEBUG`, "the control: it did log at this level")
+}
+
+func TestVenvAndPipWorkForThePlainUserOnAReadOnlyRoot(t *testing.T) { // C80
+	w := newWorld(t)
+	templates := filepath.Join(w.dir, "config", "pinfold", "templates")
+	require.NoError(t, os.MkdirAll(templates, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(templates, "tight.yaml"), []byte("version: 1\nname: tight\ndescription: A root that no one can write.\nread_only_filesystem: true\n"), 0o644))
+	c, _ := w.stdio(t, "--template", "tight")
+	r := call(t, c, "shell_run", map[string]any{"command": "touch /usr/x /x"})
+	require.NotEqual(t, "0", r.Str("exit_code"), "the root is read-only")
+	call(t, c, "file_write", map[string]any{"path": "pkg/setup.py", "content": "from setuptools import setup\nsetup(name='seven', version='1', py_modules=['seven'])\n"})
+	call(t, c, "file_write", map[string]any{"path": "pkg/seven.py", "content": "value = 7\n"})
+	assert.Equal(t, "7\n", sh(t, c, "python3 -m venv v && v/bin/pip install -q --no-index --no-build-isolation ./pkg >&2 && v/bin/python -c 'import seven; print(seven.value)'"), "in a venv")
+	assert.Equal(t, "7\n", sh(t, c, "pip install -q --no-index --no-build-isolation ./pkg >&2 && python3 -c 'import seven; print(seven.value)'"), "for the user, with no flag")
+	session := call(t, c, "session_close", map[string]any{}).Str("session")
+	requireNothingLeft(t, session)
 }

@@ -338,3 +338,31 @@ func TestTheJournalIsOutOfReach(t *testing.T) { // A245
 		assert.Contains(t, refused.stderr.String(), "would show the sandbox Pinfold's")
 	}
 }
+
+// watches takes all the inotify instances it gets and says how many.
+const watches = `import ctypes, time
+libc, n = ctypes.CDLL(None, use_errno=True), 0
+while n < 2000 and libc.inotify_init() >= 0: n += 1
+print(n, flush=True)
+time.sleep(%d)`
+
+func TestUnderGVisorAHogOfTheUsersInotifyHurtsNobody(t *testing.T) { // A313
+	c, _ := newWorld(t).stdio(t)
+	open := func(isolation string) (story.Client, string) {
+		s := call(t, c, "session_open", map[string]any{"isolation": isolation}).Str("session")
+		return &inSession{c, s}, s
+	}
+	weak, hog := open("container")
+	strong, calm := open("gvisor")
+	once := fmt.Sprintf(watches, 0)
+	p := call(t, weak, "shell_run", map[string]any{"command": []any{"python3", "-c", fmt.Sprintf(watches, 600)}, "background": true}).Str("process")
+	r := call(t, weak, "shell_output", map[string]any{"process": p, "match": `\d`, "wait_ms": 10000, "since": 0})
+	require.Equal(t, "true", r.Str("matched"), r.Text)
+	require.Equal(t, "0\n", python(t, weak, once), "the control: container sessions of one user share what the kernel counts per user")
+	assert.NotEqual(t, "0\n", python(t, strong, once))
+	call(t, weak, "shell_kill", map[string]any{"process": p})
+	for _, s := range []string{hog, calm} {
+		call(t, c, "session_close", map[string]any{"session": s})
+		requireNothingLeft(t, s)
+	}
+}
