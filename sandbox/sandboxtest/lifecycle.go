@@ -75,7 +75,7 @@ func (s *suite) missingImage(t *testing.T) {
 	assert.Equal(t, sandbox.NotFound, e.Code)
 	assert.Equal(t, "image_missing", e.Reason)
 	assert.Contains(t, e.Message, spec.Image)
-	assert.Contains(t, e.Hint, "pinfold image build")
+	assert.NotEmpty(t, e.Hint)
 	s.nothingLeft(t, spec.Session)
 }
 
