@@ -4,6 +4,7 @@ package podman
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -147,11 +148,11 @@ func TestImageOfASmallRecipe(t *testing.T) {
 func TestImageBuildThatIsCancelledLeavesNothing(t *testing.T) {
 	e := newTestEngine(t, func(o *Options) { o.CacheDir = t.TempDir() })
 	recipe := tinyRecipe(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context()) // as a signal does
+	defer cancel(nil)
 	_, _, err := e.BuildImage(ctx, recipe, func(stage string, _ int, _ string) {
 		if stage == "installing the base system" {
-			cancel()
+			cancel(errors.New("interrupt"))
 		}
 	})
 	require.Equal(t, sandbox.Canceled, sandbox.CodeOf(err), "%v", err)
