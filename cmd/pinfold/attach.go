@@ -26,7 +26,7 @@ func attachCommand(a *app) *cobra.Command {
 		Short:             "Open a terminal in a running session's sandbox",
 		Long:              attachLong,
 		Example:           examples("pinfold attach ses_4f1k2m", "pinfold sessions"),
-		Args:              args(cobra.ExactArgs(1), "attach needs a session; 'pinfold sessions' lists them"),
+		Args:              args(cobra.ExactArgs(1), "attach needs one session; 'pinfold sessions' lists them"),
 		ValidArgsFunction: completeSessions,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			dir, id, err := findSession(cmd.Context(), given[0])

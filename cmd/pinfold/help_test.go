@@ -55,7 +55,7 @@ func TestFaultsOfTheCommandLine(t *testing.T) {
 		"argument to serve":     {[]string{"serve", "dir"}, "a folder is given by --workspace"},
 		"run without a command": {[]string{"run"}, "run needs a command"},
 		"config without client": {[]string{"config"}, "claude-desktop"},
-		"attach without id":     {[]string{"attach"}, "attach needs a session"},
+		"attach without id":     {[]string{"attach"}, "attach needs one session"},
 		"wrong value":           {[]string{"serve", "--sse=perhaps"}, "invalid argument"},
 	}
 	for name, c := range cases {

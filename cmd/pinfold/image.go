@@ -78,10 +78,15 @@ with --base, it is built on a base image.`,
 func (a *app) buildImage(ctx context.Context, e *podman.Engine, recipe sandbox.Recipe) error {
 	p := newProgress(a.stderr)
 	began := time.Now()
+	// The tools below take their time to stop, and silence makes people press Ctrl-C again.
+	unwatch := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(a.stderr, "\nStopping, and removing the half-made image; that takes up to half a minute.")
+	})
 	ref, digest, err := e.BuildImage(ctx, recipe, p.report)
+	unwatch()
 	p.end()
 	if err != nil {
-		return err
+		return firstCause(ctx, err)
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s\n%s\nready after %s\n", ref, digest, time.Since(began).Round(time.Second))
 	return err

@@ -206,7 +206,8 @@ func commandFailure(name string, err error) error {
 	switch codeOf(err) {
 	case sandbox.NotFound:
 		f.code = exitNoCommand
-		f.next = orDefault(f.next, fmt.Sprintf("Check the spelling of %q; the sandbox has its own programs.", printable(name)))
+		// The hint that comes with it is for callers who can pass a whole line.
+		f.next = fmt.Sprintf("Check the spelling of %q; the sandbox has its own programs. For the shell's own words write: -- sh -c '…'", printable(name))
 	case sandbox.PermissionDenied, sandbox.FailedPrecondition, sandbox.InvalidArgument:
 		f.code = exitCannotRun
 	}

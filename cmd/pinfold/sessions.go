@@ -169,7 +169,7 @@ func (a *app) printOverview(o sessionList) error {
 		}
 	}
 	if rows == 0 {
-		fmt.Fprintf(a.stderr, "There is no session; %s.\n", count(idle, "server runs without one", "servers run without one"))
+		fmt.Fprintf(a.stderr, "There is no session, and %s.\n", count(idle, "server runs", "servers run"))
 	}
 	return nil
 }
