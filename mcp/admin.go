@@ -55,12 +55,16 @@ func (s *Server) Sessions(_ context.Context) ([]SessionInfo, error) {
 	return all, nil
 }
 
-// CloseSession ends a session as session_close does. With KeepNothing the
-// workspace of a parked one is removed.
+// CloseSession ends a session as session_close does. KeepWorkspace keeps a
+// workspace that holds changes; with KeepNothing that of a parked session is
+// removed too.
 func (s *Server) CloseSession(ctx context.Context, id string, keep sandbox.Keep) error {
 	ses, err := s.find(ctx, id, &origin{peer: "operator", kind: peerStateless, received: time.Now()})
 	if err != nil {
 		return err
+	}
+	if keep == sandbox.KeepWorkspace {
+		keep = keepIfChanged
 	}
 	_, err = s.end(ctx, ses, keep, "the operator closed it", "")
 	return err
@@ -86,6 +90,9 @@ func (s *Server) Attach(ctx context.Context, id string, size sandbox.TermSize, r
 		e := audit.Event{Kind: audit.Attach, Principal: s.opt.Principal.Name, Message: "the terminal is detached", Code: "ok", ExitCode: &exitCode, DurMS: time.Since(begun).Milliseconds()}
 		if err != nil {
 			e.Code, e.Message, e.ExitCode = string(sandbox.CodeOf(err)), err.Error(), nil
+			if errors.Is(err, context.Canceled) { // the person left, and the shell with them
+				e.Code, e.Message = "ok", "the terminal is detached"
+			}
 		}
 		_ = ses.journal.Append(context.WithoutCancel(ctx), e)
 	}()

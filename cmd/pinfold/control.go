@@ -165,7 +165,10 @@ func (c *control) serve(ctx context.Context, conn net.Conn) error {
 		reply.Sessions, err = c.target.Sessions(ctx)
 	case "close":
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
-		err = c.target.CloseSession(ctx, q.Session, q.Keep)
+		if err = c.target.CloseSession(ctx, q.Session, q.Keep); err == nil {
+			// What is listed still is parked.
+			reply.Sessions, err = c.target.Sessions(ctx)
+		}
 	case "attach":
 		return c.attach(ctx, conn, q)
 	default:

@@ -326,6 +326,36 @@ func TestTheClientsEndParksWhatItWrote(t *testing.T) {
 	assert.Empty(t, podmanSays(t, "volume", "ls", "-q", "--filter", "label=pinfold.session="+session), "nothing is left")
 }
 
+// Closing a running session from outside keeps what it wrote, and says so; one
+// that wrote nothing is gone.
+func TestClosingFromOutsideKeepsOnlyChanges(t *testing.T) {
+	people(t)
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "pinfold", "templates")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mini.yaml"), []byte("version: 1\nname: mini\ndescription: Small.\nimage: "+smallImage+"\n"), 0o600))
+	p := start(t, nil, "serve", "--template", "mini")
+	p.say(t, initialize)
+	for command, kept := range map[string]bool{"id": false, "echo kept > note": true} {
+		session := p.tool(t, "shell_run", `{"command":"`+command+`"}`)["session"].(string)
+		code, out, errs := pinfold(t, "sessions", "close", session)
+		require.Zero(t, code, errs)
+		_, list, _ := pinfold(t, "sessions")
+		if !kept {
+			assert.Contains(t, out, "Nothing is kept")
+			assert.NotContains(t, list, session)
+			continue
+		}
+		assert.Contains(t, out, "--discard "+session)
+		assert.Contains(t, list, parkedState)
+		code, out, errs = pinfold(t, "sessions", "close", "--discard", session)
+		require.Zero(t, code, errs)
+		assert.Contains(t, out, "Removed the workspace")
+		assert.Empty(t, podmanSays(t, "volume", "ls", "-q", "--filter", "label=pinfold.session="+session))
+	}
+	require.NoError(t, p.in.Close())
+	p.ended(t, lastWish)
+}
+
 // A signal to an HTTP server in mid-call ends the sandboxes of all its clients.
 func TestASignalEndsAnHTTPServersSandboxes(t *testing.T) {
 	people(t)

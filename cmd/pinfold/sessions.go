@@ -82,7 +82,15 @@ func (a *app) closeSession(ctx context.Context, want string, keep sandbox.Keep) 
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, dir, controlRequest{Op: "close", Session: id, Keep: keep}, time.Minute)
+	r, err := ask(ctx, dir, controlRequest{Op: "close", Session: id, Keep: keep}, time.Minute)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(r.Sessions, func(x mcp.SessionInfo) bool { return x.ID == id }) {
+		_, err = fmt.Fprintf(a.stdout, "Closed %s. Its workspace holds changes and is kept; 'pinfold sessions close --discard %s' removes it.\n", id, id)
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "Closed %s. Nothing is kept but its journal.\n", id)
 	return err
 }
 
@@ -92,7 +100,9 @@ func (a *app) discardParked(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = v.server.CloseSession(ctx, id, sandbox.KeepNothing)
+	if err = v.server.CloseSession(ctx, id, sandbox.KeepNothing); err == nil {
+		fmt.Fprintf(a.stdout, "Removed the workspace of %s. Its journal stays.\n", id)
+	}
 	return errors.Join(err, v.close(func() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.Background(), endHTTP)
 	}))
@@ -193,7 +203,11 @@ func row(w io.Writer, x mcp.SessionInfo, server string) {
 	if x.Name != "" {
 		id += " (" + printable(x.Name) + ")"
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", id, x.State, x.Template, ws, ago(time.Since(x.LastUsed)), x.Calls, server)
+	calls := fmt.Sprint(x.Calls)
+	if x.State == parkedState {
+		calls = "-" // the journal has them
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", id, x.State, x.Template, ws, ago(time.Since(x.LastUsed)), calls, server)
 }
 
 func ago(d time.Duration) string {
