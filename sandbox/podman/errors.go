@@ -72,6 +72,12 @@ func podmanMissing(path string, cause error) *sandbox.Error {
 	return e
 }
 
+// noSubordinateIDs is the error of a user whom the two files give too few ids.
+func noSubordinateIDs(why string, cause error) *sandbox.Error {
+	f := hostFaults[0]
+	return &sandbox.Error{Code: f.code, Reason: f.reason, Message: f.message + ": " + why, Hint: f.hint, Cause: cause}
+}
+
 // imageMissing is the error of a spec whose image is not in the storage.
 func imageMissing(image string, cause error) *sandbox.Error {
 	hint := "Ask the user to fetch it with `podman pull`, or name an image that `podman images` lists."

@@ -46,6 +46,10 @@ func (e *Engine) facts(ctx context.Context, name string) (imageFacts, error) {
 	got, err := images.GetImage(ctx, name, nil)
 	if err != nil {
 		if status(err) == http.StatusNotFound {
+			// Without ids an image helps nothing: the first cure is named first.
+			if why := subordinateIDs("/etc/subuid", "/etc/subgid"); why != "" {
+				return f, noSubordinateIDs(why, err)
+			}
 			if strings.HasPrefix(name, sandbox.ImageRepository+":") {
 				// Our own: perhaps it is being made right now.
 				missing := imageState(e.opts.CacheDir, name, "").Missing()
