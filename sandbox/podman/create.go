@@ -59,6 +59,7 @@ type plan struct {
 	mapping  string
 	files    files
 	linkDir  string
+	stateDir string // of the engine
 	merged   string // where an overlay workspace is mounted; empty without one
 	rootfs   string
 	rootBind []specs.Mount
@@ -135,7 +136,7 @@ func (p *plan) makeVolumes(ctx context.Context) error {
 				Name:    name,
 				Options: map[string]string{"o": fmt.Sprintf("uid=%d,gid=%d", id, id)},
 				Label: map[string]string{
-					labelMark: "1", labelSession: p.spec.Session, labelOwner: p.spec.Owner, labelVolume: v.use,
+					labelMark: "1", labelSession: p.spec.Session, labelOwner: p.spec.Owner, labelVolume: v.use, labelState: p.stateDir,
 				},
 			}, nil)
 			if err == nil || status(err) == 0 { // an answer that never came may stand for a volume

@@ -183,6 +183,27 @@ func TestOwnerKilled(t *testing.T) {
 	}
 }
 
+// Two servers of one user can have state folders of their own; what the one
+// keeps, the other must not take for a rest.
+func TestAServerWithAnotherStateFolderLeavesKeptWorkspaces(t *testing.T) {
+	first := newTestEngine(t)
+	b := startTest(t, first, sandbox.Spec{})
+	connectTest(t, b)
+	session := b.Info().Session
+	require.NoError(t, b.Stop(minute(t), sandbox.KeepWorkspace))
+	before := leftOf(t, first, session)
+	require.NotEmpty(t, before)
+
+	other := newTestEngine(t)
+	onlyFirstIsGone := func(o string) bool { return o != first.opts.Owner }
+	require.NoError(t, other.Reconcile(minute(t), onlyFirstIsGone))
+	assert.Equal(t, before, leftOf(t, first, session))
+
+	require.NoError(t, os.RemoveAll(first.sessionDir(session)))
+	require.NoError(t, other.Reconcile(minute(t), onlyFirstIsGone))
+	nothingLeft(t, first, session) // without a record no one can resume it
+}
+
 // foreignThings makes a container and volumes that look a little like ours,
 // and returns the check that they are still there.
 func foreignThings(t *testing.T, e *Engine) func(t *testing.T) {

@@ -23,7 +23,11 @@ const recordFile = "sandbox.json"
 
 // sessionDir is the folder of a session that outlives servers.
 func (e *Engine) sessionDir(session string) string {
-	return filepath.Join(e.opts.StateDir, "sandboxes", session)
+	return sessionDirIn(e.opts.StateDir, session)
+}
+
+func sessionDirIn(state, session string) string {
+	return filepath.Join(state, "sandboxes", session)
 }
 
 func (e *Engine) writeRecord(r record) error {
@@ -49,7 +53,11 @@ func (e *Engine) writeRecord(r record) error {
 // readRecord returns the record of a session. A folder without one is half
 // made; one that cannot be read counts as kept, for its content may be wanted.
 func (e *Engine) readRecord(session string) (record, bool) {
-	b, err := os.ReadFile(filepath.Join(e.sessionDir(session), recordFile))
+	return readRecordIn(e.opts.StateDir, session)
+}
+
+func readRecordIn(state, session string) (record, bool) {
+	b, err := os.ReadFile(filepath.Join(sessionDirIn(state, session), recordFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return record{}, false
 	}
@@ -60,8 +68,22 @@ func (e *Engine) readRecord(session string) (record, bool) {
 	return r, true
 }
 
-// kept reports whether the workspace of a session is to stay.
-func (e *Engine) kept(session string) bool {
-	r, ok := e.readRecord(session)
-	return ok && r.Kept
+// kept returns the check whether the workspace of a session is to stay. Servers
+// with other state folders share the storage, so each volume is asked about
+// where it was made.
+func (e *Engine) kept(f *found) func(session string) bool {
+	return func(session string) bool {
+		states := map[string]bool{e.opts.StateDir: true}
+		for _, v := range f.volumes[session] {
+			if filepath.IsAbs(v.state) {
+				states[v.state] = true
+			}
+		}
+		for state := range states {
+			if r, ok := readRecordIn(state, session); ok && r.Kept {
+				return true
+			}
+		}
+		return false
+	}
 }

@@ -31,7 +31,7 @@ type foundContainer struct {
 }
 
 type foundVolume struct {
-	name, use, owner string
+	name, use, owner, state string
 }
 
 var markFilter = map[string][]string{"label": {labelMark + "=1"}}
@@ -66,7 +66,7 @@ func (e *Engine) find(ctx context.Context) (*found, error) {
 	}
 	for _, v := range vols {
 		if s, use, ok := volumeParts(v); ok {
-			f.volumes[s] = append(f.volumes[s], foundVolume{name: v.Name, use: use, owner: v.Labels[labelOwner]})
+			f.volumes[s] = append(f.volumes[s], foundVolume{name: v.Name, use: use, owner: v.Labels[labelOwner], state: v.Labels[labelState]})
 		}
 	}
 	folders, err := os.ReadDir(filepath.Join(e.opts.StateDir, "sandboxes"))

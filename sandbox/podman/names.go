@@ -20,6 +20,7 @@ const (
 	labelLink      = "pinfold.link"      // the transport that was chosen
 	labelWorkspace = "pinfold.workspace" // session whose workspace volume is mounted
 	labelVolume    = "pinfold.volume"    // what a volume is for
+	labelState     = "pinfold.state"     // of a volume: the state folder whose record says whether it is kept
 )
 
 const namePrefix = "pinfold-"

@@ -23,6 +23,7 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 		return err
 	}
 	var errs []error
+	kept := e.kept(f)
 	inUse := map[string]bool{} // sessions whose volumes a living sandbox uses
 	for s, c := range f.containers {
 		if !dead(c.spec.Owner) {
@@ -30,13 +31,13 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 			continue
 		}
 		e.opts.Log.Info("removing a sandbox whose server is gone", "session", s, "owner", c.spec.Owner)
-		errs = append(errs, e.removeSession(ctx, f, s, e.kept))
+		errs = append(errs, e.removeSession(ctx, f, s, kept))
 		delete(f.containers, s)
 		delete(f.volumes, s)
 	}
 	for s, vols := range f.volumes {
 		if !inUse[s] && dead(vols[0].owner) {
-			errs = append(errs, e.removeSession(ctx, f, s, e.kept))
+			errs = append(errs, e.removeSession(ctx, f, s, kept))
 		}
 	}
 	for _, s := range f.folders {

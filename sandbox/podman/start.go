@@ -134,7 +134,7 @@ func (e *Engine) startWith(ctx, caller context.Context, spec sandbox.Spec, f fil
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{spec: spec, runtime: runtime, mapping: mappingOf(spec), files: f, link: spec.Link, others: others}
+	p := &plan{spec: spec, runtime: runtime, mapping: mappingOf(spec), files: f, link: spec.Link, others: others, stateDir: e.opts.StateDir}
 	if p.link == sandbox.LinkAuto {
 		p.link = sandbox.LinkUnix
 		if runtime == runsc {
