@@ -120,6 +120,9 @@ func (r *run) add(o *shown) bool {
 func (r *run) oversize(m kernelMessage) {
 	size := int64(len(m.Content)) + m.cut
 	o := &shown{CodeOutput: sandbox.CodeOutput{Type: "display", Truncated: true, Text: fmt.Sprintf("[an output of %d bytes was too large to take]", size)}}
+	if m.Type == "error" {
+		o.Type = "error"
+	}
 	if m.Type == "stream" {
 		// Of {"name": "stdout", "text": "…"} both ends are there; the text in them is JSON's.
 		half := len(m.Content) / 2

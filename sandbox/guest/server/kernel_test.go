@@ -186,6 +186,12 @@ func TestKernel(t *testing.T) {
 		assert.True(t, res.Truncated)
 		assert.Contains(t, res.Outputs[len(res.Outputs)-1].Text, "after")
 	})
+	t.Run("an error of 20 MB ends the run", func(t *testing.T) {
+		res := py(t, k, sandbox.CodeRequest{Code: "raise Exception('x' * 20_000_000)", WaitMS: 20_000})
+		assert.Equal(t, "error", res.Status, "its reply is too large to be taken, but it is one")
+		assert.Equal(t, []string{"error"}, types(res))
+		assert.Equal(t, "1\n", py(t, k, sandbox.CodeRequest{Code: "print(1)", WaitMS: 20_000}).Outputs[0].Text)
+	})
 	t.Run("progress bars take one line", func(t *testing.T) {
 		res := py(t, k, sandbox.CodeRequest{Code: "import time\nfor i in range(1000): print(f'\\r{i}%', end='')\nprint('\\r100%')"})
 		assert.Equal(t, "100%\n", res.Outputs[0].Text)
