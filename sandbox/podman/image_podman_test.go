@@ -161,6 +161,7 @@ func TestImageBuildThatIsCancelledLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, state.Ready)
 	assert.False(t, state.Preparing)
+	assert.Empty(t, state.LastError, "stopping a build is no failure")
 	for _, p := range processes(t) {
 		assert.NotContains(t, p, recipe.Hash())
 		assert.False(t, strings.Contains(p, "mmdebstrap") && strings.Contains(p, "netbase"), "left: %s", p)

@@ -112,7 +112,8 @@ func (p *progress) report(stage string, percent int, line string) {
 func (p *progress) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
+	// Nor is a build that somebody stopped a failure to tell of.
+	if err == nil || sandbox.CodeOf(err) == sandbox.Canceled {
 		os.Remove(filepath.Join(p.dir, buildStateFile))
 		return
 	}
