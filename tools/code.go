@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -25,7 +26,7 @@ type codeRunInput struct {
 	Context  string `json:"context,omitempty" doc:"Names a kernel."`
 	Reset    bool   `json:"reset,omitempty" doc:"A fresh kernel first."`
 	Timeout  int64  `json:"timeout_ms,omitempty" doc:"Hard; default 600000."`
-	Wait     int64  `json:"wait_ms,omitempty" doc:"Then answer with a run; default 45000."`
+	Wait     *int64 `json:"wait_ms,omitempty" doc:"Then answer with a run; default 45000."`
 	Run      string `json:"run,omitempty" doc:"Wait on for it, instead of code."`
 }
 
@@ -123,18 +124,18 @@ tables as text with a CSV file. For other languages use shell_run.`,
 			return codeRunOutput{}, invalid("run", "Give run alone, with wait_ms if need be.", "goes with no other argument: the run has its code, context and time already")
 		}
 		r := sandbox.CodeRequest{Code: in.Code, Language: "python", Context: in.Context, Reset: in.Reset, Run: in.Run,
-			TimeoutMS: in.Timeout, WaitMS: in.Wait, MaxOutput: codeText, ProgressMS: progressMS}
+			TimeoutMS: in.Timeout, WaitMS: codeWaitMS, MaxOutput: codeText, ProgressMS: progressMS}
 		if err := within("timeout_ms", int(in.Timeout), 0, 86_400_000); err != nil {
 			return codeRunOutput{}, err
 		}
-		if err := within("wait_ms", int(in.Wait), 0, maxWait); err != nil {
-			return codeRunOutput{}, err
+		if in.Wait != nil {
+			if err := within("wait_ms", int(*in.Wait), 0, maxWait); err != nil {
+				return codeRunOutput{}, err
+			}
+			r.WaitMS = cmp.Or(*in.Wait, startGlance) // to wait for nothing is to answer at once
 		}
 		if r.TimeoutMS == 0 {
 			r.TimeoutMS = codeTimeoutMS
-		}
-		if r.WaitMS == 0 {
-			r.WaitMS = codeWaitMS
 		}
 		r.WaitMS = s.Remaining(r.WaitMS)
 		got, err := s.Sandbox.RunCode(ctx, r, func(p sandbox.CodeProgress) {

@@ -75,7 +75,7 @@ type shellRunInput struct {
 	Env        map[string]string `json:"env,omitempty"`
 	Stdin      string            `json:"stdin,omitempty" doc:"Else closed."`
 	TimeoutMS  int64             `json:"timeout_ms,omitempty" min:"1" doc:"Hard limit, ends its tree; default 600000, none in background."`
-	WaitMS     int64             `json:"wait_ms,omitempty" min:"0" max:"600000" doc:"Then answer with a handle; default 45000."`
+	WaitMS     *int64            `json:"wait_ms,omitempty" min:"0" max:"600000" doc:"Then answer with a handle; default 45000."`
 	Background bool              `json:"background,omitempty" doc:"Answer at once with a handle."`
 	TTY        *termSize         `json:"tty,omitempty" doc:"A terminal, for shell_input."`
 	MaxOutput  int               `json:"max_output,omitempty" min:"1" max:"27000"`
@@ -203,9 +203,9 @@ cd and exports do not persist. Start servers with background. If still running, 
 			r.MaxOutput = shellOutMax
 		}
 		switch {
-		case in.WaitMS > 0:
-			r.WaitMS = s.Remaining(in.WaitMS)
-		case in.Background:
+		case in.WaitMS != nil && *in.WaitMS > 0:
+			r.WaitMS = s.Remaining(*in.WaitMS)
+		case in.Background, in.WaitMS != nil: // to wait for nothing is to answer at once
 			r.WaitMS = startGlance
 		default:
 			r.WaitMS = s.Remaining(defaultWait)

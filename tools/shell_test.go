@@ -95,6 +95,10 @@ func TestShellRunTakesALineOrAList(t *testing.T) {
 	assert.True(t, f.exec.Background)
 	assert.Zero(t, f.exec.TimeoutMS, "a server has no end")
 
+	_, _, err = f.use(t, shellRun, `{"command":"serve","wait_ms":0}`)
+	require.NoError(t, err)
+	assert.Equal(t, int64(startGlance), f.exec.WaitMS, "a wait of nothing is answered at once, not after the default")
+
 	for _, bad := range []string{`{}`, `{"command":7}`, `{"command":["a",7]}`, `{"command":"x","timeout_ms":-1}`, `{"command":"x","wait_ms":-1}`, `{"command":"x","shell":"a"}`, `{"command":"x","tty":{"cells":1}}`, `{"command":{"a":1}}`} {
 		_, _, err := f.use(t, shellRun, bad)
 		require.Error(t, err, bad)
