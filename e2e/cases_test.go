@@ -39,6 +39,19 @@ func TestEveryCaseHasATestOrAReason(t *testing.T) {
 	assert.Equal(t, caseCounts, count)
 }
 
+func TestEveryPromiseNamesATestThatExists(t *testing.T) {
+	tests := testNames(t, "..")
+	text, err := os.ReadFile("../PROMISES.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| (.+?) \| (Test.+) \|$`).FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(rows), 30)
+	for _, m := range rows {
+		for n := range strings.SplitSeq(m[2], ", ") {
+			assert.True(t, tests[n], "the promise %q names %s, which does not exist", m[1], n)
+		}
+	}
+}
+
 // testNames finds the test functions of the module.
 func testNames(t *testing.T, root string) map[string]bool {
 	t.Helper()
