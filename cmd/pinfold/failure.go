@@ -114,7 +114,7 @@ func explain(err error) (what, next string) {
 // forPeople turns a hint that speaks to a model into one for its user.
 func forPeople(hint string) string {
 	if rest, ok := strings.CutPrefix(hint, "Ask the user to "); ok && rest != "" {
-		return strings.ToUpper(rest[:1]) + rest[1:]
+		return strings.ReplaceAll(strings.ToUpper(rest[:1])+rest[1:], ", or to ", ", or ")
 	}
 	return hint
 }

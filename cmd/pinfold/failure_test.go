@@ -94,3 +94,9 @@ func TestMessagesCannotMoveTheCursor(t *testing.T) {
 	(&app{stderr: &errs}).report(fail("Next\x1b]0;x\x07.", "the image said \x1b[2Jhello\u202e and\nmore"))
 	assert.Equal(t, "pinfold: the image said  [2Jhello  and\nmore.\nNext ]0;x .\n", errs.String())
 }
+
+func TestHintsForModelsSpeakToPeopleToo(t *testing.T) {
+	assert.Equal(t, "Run `pinfold image build` once, or use a template with `image: host`.",
+		forPeople("Ask the user to run `pinfold image build` once, or to use a template with `image: host`."))
+	assert.Equal(t, "Give an absolute path.", forPeople("Give an absolute path."))
+}

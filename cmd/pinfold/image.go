@@ -82,7 +82,11 @@ func (a *app) buildImage(ctx context.Context, e *podman.Engine, recipe sandbox.R
 	unwatch := context.AfterFunc(ctx, func() {
 		fmt.Fprintln(a.stderr, "\nStopping, and removing the half-made image; that takes up to half a minute.")
 	})
-	ref, digest, err := e.BuildImage(ctx, recipe, p.report)
+	ref, digest, err := e.BuildImage(ctx, recipe, func(stage string, percent int, line string) {
+		if ctx.Err() == nil { // or it would run on after we said that it stops
+			p.report(stage, percent, line)
+		}
+	})
 	unwatch()
 	p.end()
 	if err != nil {
