@@ -82,6 +82,22 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 		}
 	}
 	m := map[string]http.HandlerFunc{
+		"/endless": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			for {
+				if _, err := fmt.Fprint(w, "<p>start "+strings.Repeat("x", 1000)); err != nil {
+					return
+				}
+				w.(http.Flusher).Flush()
+				select {
+				case <-f.stop:
+					return
+				case <-r.Context().Done():
+					return
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		},
 		"/{$}":  html(`<title>Home</title><h1>Welcome</h1><p>Hello <b>world</b>.</p><form><label>Email <input type=email name=email required></label><label><input type=checkbox> Remember me</label><select name=c aria-label=Country><option>France<option>Spain</select><button>Send</button></form><a href="/b1">Big table</a>`),
 		"/b1":   html(table(5000)),
 		"/200":  html(table(200)),

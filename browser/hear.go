@@ -111,9 +111,13 @@ func (t *Tab) navigated(ev *page.EventFrameNavigated) {
 	if ev.Type == page.NavigationTypeBackForwardCacheRestore {
 		d.dom, d.load = true, true
 	}
-	// Requests of the old document may never be reported as ended.
+	// Requests of the old document may never be reported as ended, nor a document
+	// that was still being read. What began after the new one belongs to it.
+	loaded := t.requests[network.RequestID(f.LoaderID)]
 	for id, r := range t.requests {
-		if r.kind != network.ResourceTypeDocument && time.Since(r.start) > time.Second {
+		switch {
+		case r == loaded:
+		case time.Since(r.start) > time.Second, r.kind == network.ResourceTypeDocument && loaded != nil && r.start.Before(loaded.start):
 			delete(t.requests, id)
 		}
 	}

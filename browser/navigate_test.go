@@ -55,6 +55,17 @@ func TestB51DeadImageDoesNotHold(t *testing.T) {
 	assert.Contains(t, r.Snapshot.Text, "Usable")
 }
 
+// A document that is left while it is still being read was open for ever, so
+// that every later page counted as loading.
+func TestAnEndlessDocumentIsNotHeldAgainstTheNextPage(t *testing.T) {
+	b, _ := use(t)
+	r := open(t, b, fixture("/endless"))
+	assert.Contains(t, r.Loading, "/endless")
+	assert.Contains(t, r.Snapshot.Text, "start")
+	r = open(t, b, fixture("/form"))
+	assert.Empty(t, r.Loading)
+}
+
 func TestB53WaitsForWhatStartsAfterLoad(t *testing.T) {
 	b, _ := use(t)
 	r := open(t, b, fixture("/b53"))
