@@ -38,6 +38,7 @@ func TestHostFaultsAreNamed(t *testing.T) {
 	for text, reason := range map[string]string{
 		`cannot find UID/GID for user x: No subuid ranges found for user "x" in /etc/subuid`: "no_subids",
 		"potentially insufficient UIDs or GIDs available in user namespace":                  "no_subids",
+		"Error: creating tmpdir: mkdir /run/user/1002: permission denied":                    "no_runtime_dir",
 		"cannot clone: Operation not permitted\nError: cannot re-exec process":               "userns_forbidden",
 		`exec: "newuidmap": executable file not found in $PATH`:                              "no_newuidmap",
 		"mkdir /x: no space left on device":                                                  "no_space",

@@ -16,6 +16,10 @@ import (
 	"pinfold.dev/pinfold/sandbox"
 )
 
+// makeRuntimeDir is the cure for a runtime folder that nobody made, as after a
+// start of a machine where no login does it.
+const makeRuntimeDir = "Run `sudo loginctl enable-linger $USER`; without systemd `sudo install -d -m 0700 -o $USER /run/user/$(id -u)`, after each start of the machine."
+
 // hostFaults are texts by which Podman and its runtimes tell of a host that
 // cannot run rootless containers. Their commands have no codes for these.
 var hostFaults = []struct {
@@ -37,6 +41,10 @@ var hostFaults = []struct {
 		"no_newuidmap", sandbox.FailedPrecondition,
 		"newuidmap and newgidmap do not work here",
 		"Install the package uidmap (`sudo apt install uidmap`) and check that the two programs are setuid root."},
+	{[]string{"mkdir /run/user/"},
+		"no_runtime_dir", sandbox.FailedPrecondition,
+		"this user has no runtime folder, which Podman wants where it was at its first start",
+		makeRuntimeDir},
 	{[]string{"no space left on device", "disk quota exceeded"},
 		"no_space", sandbox.ResourceExhausted,
 		"the disk that holds Podman's storage is full",

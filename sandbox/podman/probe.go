@@ -229,7 +229,7 @@ func hostFindings() []sandbox.Finding {
 	}
 	if run := os.Getenv("XDG_RUNTIME_DIR"); run == "" && !isDir(fmt.Sprintf("/run/user/%d", os.Getuid())) {
 		out = append(out, sandbox.Finding{ID: "no_runtime_dir", Cause: "there is no runtime folder (XDG_RUNTIME_DIR), so Podman uses one in /tmp",
-			Cure: "Run `sudo loginctl enable-linger $USER`, or log in again."})
+			Cure: makeRuntimeDir})
 	}
 	return out
 }

@@ -249,7 +249,7 @@ func (s *service) run(ctx context.Context, args ...string) error {
 	if !errors.As(err, &exit) {
 		return podmanMissing(s.podman, err)
 	}
-	e := sandbox.Errorf(sandbox.FailedPrecondition, "Run `pinfold doctor`; it names the cause.", "`podman %s` does not work here: %s", strings.Join(args, " "), lastLine(out.String()))
+	e := sandbox.Errorf(sandbox.FailedPrecondition, "Run that command by hand, which says more; `pinfold doctor` tries its parts.", "`podman %s` does not work here: %s", strings.Join(args, " "), lastLine(out.String()))
 	e.Reason, e.Cause = "podman_broken", errors.New(out.String())
 	return hostError(errors.New(out.String()), e)
 }
