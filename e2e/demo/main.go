@@ -30,6 +30,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := play(ctx, *bin, *keep); err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(os.Stderr, "\ndemo: stopped; the server has ended, and the session with it.")
+			os.Exit(130)
+		}
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -41,12 +45,27 @@ func play(ctx context.Context, bin, keep string) (err error) {
 		return err
 	}
 	began := time.Now()
-	t := transport.NewStdio(bin, nil, "serve", "--tools", "all")
+	// A server in a group of its own: Ctrl-C ends our calls, and closing its stdin
+	// lets it tidy up; killing it, as the transport would, leaves that to its next start.
+	t := transport.NewStdioWithOptions(bin, nil, []string{"serve", "--tools", "all"}, transport.WithCommandFunc(
+		func(_ context.Context, command string, env, args []string) (*exec.Cmd, error) {
+			cmd := exec.Command(command, args...)
+			cmd.Env = append(os.Environ(), env...)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			return cmd, nil
+		}))
 	c, err := story.DialMCPGo(ctx, t)
 	if err != nil {
 		return fmt.Errorf("starting %s serve: %w", bin, err)
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer func() {
+		if err != nil { // or the server would keep the workspace, for it holds changes
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			_, _ = c.Call(end, "session_close", map[string]any{})
+		}
+		err = errors.Join(err, c.Close())
+	}()
 	fmt.Printf("── %s serve --tools all, initialized over stdio  %s\n", filepath.Base(bin), took(time.Since(began)))
 	told, err := story.Tell(ctx, c, func(s story.Step) {
 		fmt.Printf("\n── %s  %s\n→ %s %s\n", s.Say, took(s.Took), s.Tool, story.Compact(s.Args, 300))
