@@ -28,11 +28,11 @@ guest: ## build the guest for amd64 and arm64
 		GOARCH=$$arch scripts/alive.sh "building the guest for $$arch" go build -trimpath -ldflags '-s -w -buildid=' -o sandbox/guest/embed/pinfold-guest-$$arch ./cmd/pinfold-guest; \
 	done
 
-build: guest ## build bin/pinfold (two minutes the first time)
+build: guest ## build bin/pinfold (some minutes the first time)
 	@echo "building bin/pinfold $(VERSION)"
 	@scripts/alive.sh "building bin/pinfold" go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/pinfold ./cmd/pinfold
 
-image: build ## build the sandbox image (three minutes; nothing to do the second time)
+image: build ## build the sandbox image (some minutes, 4.5 GB; nothing to do the second time)
 	@scripts/as-user.sh --stage bin/pinfold -- ./pinfold image build
 
 demo: setup build image ## play one real MCP session over stdio, from nothing to nothing left

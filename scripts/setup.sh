@@ -69,7 +69,7 @@ have_runsc() {
 	return 1
 }
 if ! have_runsc; then
-	say "building runsc $runsc_version into $bin (two minutes)"
+	say "building runsc $runsc_version into $bin (some minutes)"
 	mkdir -p "$bin"
 	CGO_ENABLED=0 GOBIN=$bin GOFLAGS='' "$here/alive.sh" "building runsc" go install "gvisor.dev/gvisor/runsc@$runsc_version"
 fi
