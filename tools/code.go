@@ -158,16 +158,16 @@ tables as text with a CSV file. For other languages use shell_run.`,
 			}
 			out.Outputs = append(out.Outputs, x)
 		}
-		return out, codeEnd(&out)
+		return out, codeEnd(&out, in.Timeout)
 	})
 
 // codeEnd makes an error of what kept the call from its job. Code that raised
 // an exception did run: that is a result.
-func codeEnd(o *codeRunOutput) error {
+func codeEnd(o *codeRunOutput, limitMS int64) error {
 	switch o.Status {
 	case "timed_out":
 		o.TimedOut = true
-		return &Error{Code: sandbox.DeadlineExceeded, Retryable: true, Message: fmt.Sprintf("the code did not end within its %d ms and was interrupted", o.DurationMS),
+		return &Error{Code: sandbox.DeadlineExceeded, Retryable: true, Message: fmt.Sprintf("the code did not end within its %d ms and was interrupted", cmp.Or(limitMS, codeTimeoutMS)),
 			Hint: "Raise timeout_ms, or do less at a time."}
 	case "kernel_died":
 		return &Error{Code: sandbox.Unavailable, Reason: "kernel_died", Retryable: true, Message: "the kernel ended while the code ran; its variables are gone. " + strings.Join(o.Notes, " "),

@@ -208,7 +208,7 @@ func want(s *jsonschema.Schema, at, got, value string) error {
 		}
 		expected += alt.Type
 	}
-	hint := "Give a " + expected + "."
+	hint := "Expected here: " + expected + "."
 	if got == "string" && (s.Type == "integer" || s.Type == "number" || s.Type == "boolean") {
 		hint = "Write it without quotes."
 	}

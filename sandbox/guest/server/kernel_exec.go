@@ -4,6 +4,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"sync"
 	"time"
@@ -16,7 +17,9 @@ type run struct {
 	id      string // of the request
 	began   time.Time
 	replied chan struct{}
-	once    sync.Once // closes replied
+	once    sync.Once     // closes replied
+	inside  chan struct{} // closed once the kernel runs the code
+	enter   sync.Once     // closes inside
 	done    chan struct{}
 
 	mu       sync.Mutex
@@ -39,7 +42,7 @@ type run struct {
 }
 
 func newRun(kn *kernel, handle string) *run {
-	return &run{handle: handle, kernel: kn, began: time.Now(), status: "running", replied: make(chan struct{}), done: make(chan struct{})}
+	return &run{handle: handle, kernel: kn, began: time.Now(), status: "running", replied: make(chan struct{}), inside: make(chan struct{}), done: make(chan struct{})}
 }
 
 // limit interrupts the run after d, and ends the kernel if that does not help.
@@ -62,11 +65,21 @@ func (r *run) stop(why string) {
 	if over {
 		return
 	}
-	r.kernel.interrupt()
 	r.kernel.k.wg.Go(func() {
+		over, cancel := context.WithTimeout(context.Background(), interruptGrace)
+		defer cancel()
+		// Before the code runs an interrupt would hit the kernel's own loop, which
+		// then loses the request and never answers it.
 		select {
 		case <-r.done:
-		case <-time.After(interruptGrace):
+			return
+		case <-r.inside:
+			r.kernel.interrupt()
+		case <-over.Done():
+		}
+		select {
+		case <-r.done:
+		case <-over.Done():
 			r.kernel.fail("it did not react to an interrupt and was ended")
 		}
 	})
@@ -123,6 +136,8 @@ func (r *run) lastLine() string {
 // take takes one message of the run and reports whether it was the last.
 func (r *run) take(m kernelMessage) bool {
 	switch m.Type {
+	case "execute_input":
+		r.enter.Do(func() { close(r.inside) })
 	case "execute_reply":
 		var c replyContent
 		if json.Unmarshal(m.Content, &c) != nil || c.Status == "" {

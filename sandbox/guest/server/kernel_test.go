@@ -221,6 +221,14 @@ func TestKernel(t *testing.T) {
 		assert.Equal(t, "timed_out", res.Status)
 		assert.Equal(t, "7", py(t, k, sandbox.CodeRequest{Code: "kept"}).Outputs[0].Text)
 	})
+	t.Run("a limit that strikes before the code runs keeps the state", func(t *testing.T) {
+		for range 5 {
+			res := py(t, k, sandbox.CodeRequest{Code: "import time\ntime.sleep(60)", TimeoutMS: 1})
+			assert.Equal(t, "timed_out", res.Status)
+			assert.NotEqual(t, "dead", res.Kernel)
+		}
+		assert.Equal(t, "7", py(t, k, sandbox.CodeRequest{Code: "kept"}).Outputs[0].Text)
+	})
 	t.Run("timeout ends a kernel that does not react", func(t *testing.T) {
 		stubborn := "import time\nwhile True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
 		res := py(t, k, sandbox.CodeRequest{Code: stubborn, TimeoutMS: 200})
