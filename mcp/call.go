@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -229,10 +230,16 @@ func (c *call) settle(ctx context.Context, out outcome) *mcp.CallToolResult {
 	return c.render(out)
 }
 
-// journalError is the answer when the journal cannot be written.
+// journalError is the answer when the journal cannot be written. Why is said
+// without the host's path.
 func journalError(err error) error {
+	why := "it cannot be opened"
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		why = path.Err.Error()
+	}
 	return &sandbox.Error{Code: sandbox.Unavailable, Reason: "journal", Retry: true, Cause: err,
-		Message: "nothing was run, because the journal cannot be written: " + err.Error(),
+		Message: "nothing was run, because the journal cannot be written: " + why,
 		Hint:    "Ask the user to look at the disk of Pinfold's state folder."}
 }
 
