@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 # The bindings' remote client needs no C library; neither does anything else.
 export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false
+# Where Go's own archive puts it, for whoever has not added that to PATH.
+export PATH := $(PATH):/usr/local/go/bin
 TAGS    := remote containers_image_openpgp
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)

@@ -30,9 +30,15 @@ if ! command -v go >/dev/null 2>&1; then
 	if [ -x /usr/local/go/bin/go ]; then
 		PATH=/usr/local/go/bin:$PATH
 	else
-		say "Go was not found; install Go 1.26 or newer first" >&2
+		say "Go was not found on PATH, nor in /usr/local/go/bin; install Go 1.26 or newer first (Debian's own is older)" >&2
 		exit 1
 	fi
+fi
+# From 1.21 on, Go fetches the version that go.mod asks for.
+have=$(go env GOVERSION)
+if [ "$(printf '%s\n' 1.21 "${have#go}" | sort -V | head -n 1)" != 1.21 ]; then
+	say "$(command -v go) is $have, which is too old; install Go 1.26 or newer first (Debian's own is older)" >&2
+	exit 1
 fi
 
 # --- packages ---------------------------------------------------------------
