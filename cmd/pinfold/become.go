@@ -47,6 +47,10 @@ func becomePlainUser() error {
 	if err != nil {
 		return err
 	}
+	// Before anything is made for that user: some, such as nobody, have no home.
+	if st, err := os.Stat(who.home); err != nil || !st.IsDir() {
+		return becomeFault(err, "the home folder %s of user %s is not there", who.home, who.name)
+	}
 	run, err := who.runtimeFolder("/run/user")
 	if err != nil {
 		return err
