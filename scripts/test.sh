@@ -118,11 +118,11 @@ typescript() {
 	chmod -R a+rX "$stage/typescript"
 }
 
+step build make build
 if [ "$only" = all ]; then
 	step lint scripts/lint.sh
 	step unit go test -tags "$tags" -v -timeout 15m ./...
 fi
-step build make build
 step typescript-client typescript
 if [ -x bin/pinfold ] && cp bin/pinfold "$stage/pinfold" && chmod 0755 "$stage/pinfold"; then
 	export PINFOLD_BIN=$stage/pinfold PINFOLD_TYPESCRIPT=$stage/typescript

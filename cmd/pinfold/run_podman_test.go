@@ -178,7 +178,7 @@ func TestAServersSessionIsListedAndAttachedTo(t *testing.T) {
 	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "pinfold", "templates")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mini.yaml"), []byte("version: 1\nname: mini\ndescription: Small.\nimage: "+smallImage+"\n"), 0o600))
-	p := start(t, nil, "serve", "--template", "mini")
+	p := start(t, nil, "serve", "--template", "mini", "--tools", "all")
 	p.say(t, initialize)
 	answer := p.say(t, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"shell_run","arguments":{"command":"echo agents > note; id -u"}}}`)
 	facts, ok := answer["result"].(map[string]any)["structuredContent"].(map[string]any)

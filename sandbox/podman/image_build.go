@@ -158,12 +158,12 @@ func (b *imageStore) importFrom(ctx context.Context, recipe sandbox.Recipe, p *p
 	body.end()
 	cancel() // ends mmdebstrap when it was the import that failed
 	r.CloseWithError(errors.New("import ended"))
+	failed := <-made
 	if whole.Err() != nil {
 		// What broke off because of it names its own cause, such as a signal.
-		_ = <-made
 		return fromContext(whole.Err())
 	}
-	if failed := <-made; failed != nil && (err == nil || sandbox.CodeOf(failed) != sandbox.Canceled) {
+	if failed != nil && (err == nil || sandbox.CodeOf(failed) != sandbox.Canceled) {
 		return failed
 	}
 	return b.s.fault("importing the image", err)

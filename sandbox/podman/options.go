@@ -46,10 +46,6 @@ type Options struct {
 // socketPathMax is what sun_path holds, with its NUL taken off.
 const socketPathMax = 107
 
-// socketRoom is the longest path we put below our own folder:
-// "/l/ses_…/guest.sock" with a session id of 64 characters.
-const socketRoom = 80
-
 var (
 	ownerGrammar   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 	sessionGrammar = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)

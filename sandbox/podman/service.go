@@ -51,7 +51,6 @@ type service struct {
 	missing error  // why there is none, when it is needed
 	host    string // address of a foreign service
 	socket  string // path of the socket
-	conf    string // our containers.conf
 	env     []string
 	log     *slog.Logger
 
