@@ -166,13 +166,13 @@ func TestEnds(t *testing.T) {
 func TestAKillMeetsWhatHides(t *testing.T) {
 	t.Parallel()
 	g := guesttest.Start(t, guesttest.Options{})
-	if sh(t, g, "command -v cc").Stdout.Text == "" {
+	if sh(t, g, "command -v gcc").Stdout.Text == "" {
 		t.Skip("no C compiler here")
 	}
 	const dir = "/tmp/hides"
 	ok(t, g, "mkdir -p "+dir)
 	build := func(name, source string) {
-		out := run(t, g, sandbox.ExecRequest{Argv: []string{"cc", "-w", "-O1", "-o", dir + "/" + name, "-x", "c", "-", "-lpthread"}, Stdin: []byte(source)})
+		out := run(t, g, sandbox.ExecRequest{Argv: []string{"gcc", "-w", "-O1", "-o", dir + "/" + name, "-x", "c", "-", "-lpthread"}, Stdin: []byte(source)})
 		require.Equal(t, 0, *out.ExitCode, out.Stderr.Text)
 	}
 	// What a program writes as long as it lives.

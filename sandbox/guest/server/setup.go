@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -103,10 +104,10 @@ func setLimits(l sandbox.Limits) error {
 			return err
 		}
 	}
-	if l.Pids > 0 {
-		if err := set(unix.RLIMIT_NPROC, "processes", uint64(l.Pids)); err != nil {
-			return err
-		}
+	// Never none: commands that use up the numbers of the namespace would leave
+	// the guest without a thread, which ends it.
+	if err := set(unix.RLIMIT_NPROC, "processes", uint64(cmp.Or(max(l.Pids, 0), sandbox.DefaultLimits.Pids))); err != nil {
+		return err
 	}
 	if l.Memory > 0 {
 		// Data and not address space, which Chromium and Node reserve freely.
