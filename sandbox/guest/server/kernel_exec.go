@@ -69,13 +69,19 @@ func (r *run) stop(why string) {
 		over, cancel := context.WithTimeout(context.Background(), interruptGrace)
 		defer cancel()
 		// Before the code runs an interrupt would hit the kernel's own loop, which
-		// then loses the request and never answers it.
+		// then loses the request and never answers it. The kernel says that it takes
+		// the code a little before it runs it.
 		select {
 		case <-r.done:
 			return
 		case <-r.inside:
-			r.kernel.interrupt()
 		case <-over.Done():
+		}
+		select {
+		case <-r.done:
+			return
+		case <-time.After(time.Until(r.began.Add(interruptNot))):
+			r.kernel.interrupt()
 		}
 		select {
 		case <-r.done:

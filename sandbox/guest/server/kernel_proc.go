@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	kernelStart    = 40 * time.Second // until a kernel has answered, on a busy machine
-	interruptGrace = 3 * time.Second  // then it is ended
+	kernelStart    = 40 * time.Second       // until a kernel has answered, on a busy machine
+	interruptNot   = 250 * time.Millisecond // after the start of a run: its code may not run yet
+	interruptGrace = 3 * time.Second        // then it is ended
 	stderrKept     = 4 << 10
 )
 
