@@ -34,3 +34,19 @@ def _pinfold_setup(folder):
     shell.display_formatter.formatters[formatter.format_type] = formatter
     if "application/vnd.pinfold.table+json" not in shell.display_formatter.active_types:
         shell.display_formatter.active_types = shell.display_formatter.active_types + [formatter.format_type]
+
+    # What subprocesses print comes through a pipe that a thread of the kernel
+    # reads: the run is not over before that has been passed on.
+    def drain(*_):
+        import fcntl, struct, termios, time
+        pipes = [f for f in (getattr(sys.stdout, "_fid", None), getattr(sys.stderr, "_fid", None)) if isinstance(f, int)]
+        quiet, end = 0, time.monotonic() + 0.5
+        while pipes and quiet < 2 and time.monotonic() < end:
+            try:
+                waiting = any(struct.unpack("i", fcntl.ioctl(f, termios.FIONREAD, b"\0\0\0\0"))[0] for f in pipes)
+            except OSError:
+                return
+            quiet = 0 if waiting else quiet + 1
+            time.sleep(0.0005)  # lets the thread run
+
+    shell.events.register("post_run_cell", drain)
