@@ -27,6 +27,7 @@ const (
 type Browser struct {
 	host      Host
 	opts      Options
+	patience  time.Duration // how long a tab may take to open before the browser is replaced
 	log       eventLog
 	downloads downloads
 
@@ -49,6 +50,8 @@ type connection struct {
 	wire    *guard
 	cdp     *chromedp.Browser
 	ctx     context.Context // of chromedp; parent of the tabs' contexts
+	life    context.Context // ends when the connection is given up
+	cut     func()          // ends life
 	stop    func()
 	targets chan any // target events, for the goroutine that may send commands
 	version string
@@ -57,7 +60,7 @@ type connection struct {
 
 // New returns a browser that is not started yet.
 func New(host Host, opts Options) *Browser {
-	b := &Browser{host: host, opts: opts.fill(), starting: make(chan struct{}, 1)}
+	b := &Browser{host: host, opts: opts.fill(), patience: 10 * time.Second, starting: make(chan struct{}, 1)}
 	b.downloads.b = b
 	return b
 }
@@ -85,7 +88,7 @@ func (b *Browser) Close(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		}
-		c.pipe.Close()
+		c.abandon()
 		<-c.done
 	}
 	b.work.Wait()
@@ -121,6 +124,8 @@ func (b *Browser) connect(ctx context.Context) (*connection, error) {
 		select {
 		case <-c.cdp.LostConnection: // and not cleaned up yet
 			<-c.done
+		case <-c.life.Done(): // given up
+			<-c.done
 		default:
 			return c, nil
 		}
@@ -146,8 +151,8 @@ func (b *Browser) start(ctx context.Context) (*connection, error) {
 		return nil, fail("browser_gone", "Try again; if it stays, look at session_status.", "Chromium could not be started").because(err)
 	}
 	life, stop := context.WithCancel(context.Background())
-	c := &connection{pipe: &pipe{Process: proc, limit: maxMessage}, targets: make(chan any, 256), done: make(chan struct{})}
-	c.wire = newGuard(chromedp.NewPipeConn(c.pipe, c.pipe), life.Done())
+	c := &connection{pipe: &pipe{Process: proc, limit: maxMessage}, life: life, cut: stop, targets: make(chan any, 256), done: make(chan struct{})}
+	c.wire = newGuard(c.pipe, life.Done())
 	c.cdp, _ = chromedp.NewBrowserTransport(life, c.wire,
 		chromedp.WithBrowserErrorf(b.opts.Logf), chromedp.WithBrowserLogf(b.opts.Logf))
 	alloc, stopAlloc := chromedp.NewAllocatorContext(life, attacher{c.cdp})
@@ -161,7 +166,7 @@ func (b *Browser) start(ctx context.Context) (*connection, error) {
 		return nil, fail("browser_gone", "Open a new session.", "the session's browser is closed")
 	}
 	if err := b.handshake(ctx, c); err != nil {
-		c.pipe.Close()
+		c.abandon()
 		<-c.done
 		stderr := proc.Stderr()
 		if strings.Contains(stderr, noBrowserMark) {
@@ -226,8 +231,18 @@ func (b *Browser) serve(c *connection) {
 		case <-c.cdp.LostConnection:
 			b.drop(c)
 			return
+		case <-c.life.Done():
+			b.drop(c)
+			return
 		}
 	}
+}
+
+// abandon ends a connection whether or not anything in it still moves; serve
+// cleans up behind it. The process goes first: then no context closes its tab.
+func (c *connection) abandon() {
+	c.pipe.Close()
+	c.cut()
 }
 
 // drop forgets a connection that ended.

@@ -56,6 +56,12 @@ func (f *fakeBrowser) Launch(context.Context, []string, []string) (Process, erro
 	return fakeProcess{outR, inW, func() { inW.Close(); inR.Close(); outR.Close(); outW.Close() }}, nil
 }
 
+func (f *fakeBrowser) launches() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.launched
+}
+
 func (f *fakeBrowser) serve(r io.Reader) {
 	br := bufio.NewReader(r)
 	for {

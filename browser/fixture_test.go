@@ -82,6 +82,10 @@ func (f *fixtureServer) handlers() map[string]http.HandlerFunc {
 		}
 	}
 	m := map[string]http.HandlerFunc{
+		"/console-flood": html("<title>Flood</title><h1>Flood</h1><script>setInterval(() => { for (i = 0; i < 1000; i++) console.log('x'.repeat(10000)) }, 10)</script>"),
+		"/error-flood":   html("<title>Errors</title><h1>Errors</h1><script>setInterval(() => { for (i = 0; i < 1000; i++) setTimeout(() => { throw new Error('boom') }) }, 10)</script>"),
+		"/console-once":  html("<title>Once</title><script>console.error('only one')</script>"),
+		"/console-large": html("<title>Large</title><h1>Large</h1><script>setInterval(() => console.error('y'.repeat(1000000)), 10)</script>"),
 		"/endless": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			for {

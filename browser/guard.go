@@ -1,12 +1,17 @@
 package browser
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chromedp/cdproto"
+	jsonv2 "github.com/chromedp/cdproto/cdp/jsonv2"
 	"github.com/chromedp/chromedp"
 )
 
@@ -17,10 +22,15 @@ import (
 // first. Our own decoding does not need the guard.
 type guard struct {
 	*chromedp.PipeConn
+	in    *bufio.Reader
 	queue chan *cdproto.Message
 	ended chan struct{} // closed when nothing is written any more
 
+	rates   map[string]*consoleRate // by session; of the goroutine that reads
+	dropped atomic.Int64            // console events that were not decoded
+
 	mu    sync.Mutex
+	own   int64            // commands of the guard itself
 	asked map[int64]string // commands whose reply chromedp itself reads
 }
 
@@ -34,8 +44,8 @@ var errBusy = errors.New("the browser does not read its commands")
 // that also hands out what was read: a browser that sends without reading
 // would stop both for good, so writing has a queue of its own. It ends when
 // stop is closed; a write that blocks ends with the pipe.
-func newGuard(conn *chromedp.PipeConn, stop <-chan struct{}) *guard {
-	g := &guard{PipeConn: conn, queue: make(chan *cdproto.Message, 256), ended: make(chan struct{})}
+func newGuard(p io.ReadWriteCloser, stop <-chan struct{}) *guard {
+	g := &guard{PipeConn: chromedp.NewPipeConn(p, p), in: bufio.NewReaderSize(p, maxHead), queue: make(chan *cdproto.Message, 256), ended: make(chan struct{})}
 	go func() {
 		defer close(g.ended)
 		for {
@@ -66,6 +76,11 @@ func (g *guard) Write(_ context.Context, m *cdproto.Message) error {
 		g.asked[m.ID] = string(m.Method)
 		g.mu.Unlock()
 	}
+	if instead := unsent[m.Method]; instead != "" {
+		quiet := *m
+		quiet.Method = instead
+		m = &quiet
+	}
 	select {
 	case g.queue <- m:
 		return nil
@@ -74,17 +89,70 @@ func (g *guard) Write(_ context.Context, m *cdproto.Message) error {
 	}
 }
 
-// Read passes on the next message that is safe to follow.
-func (g *guard) Read(ctx context.Context, m *cdproto.Message) error {
+// maxHead is the size up to which a message is looked at in place; a longer one
+// is copied together, unless its head says that nobody wants it.
+const maxHead = 256 << 10
+
+// next returns the next message that is worth decoding; it is valid until the
+// next call.
+func (g *guard) next() ([]byte, error) {
 	for {
+		b, err := g.in.ReadSlice(0)
+		method := methodOf(b)
+		switch {
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			if errors.Is(err, io.EOF) && len(b) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		case err == nil:
+			b = b[:len(b)-1]
+			if len(bytes.TrimSpace(b)) == 0 || unused(method) || printed(method) && !g.admit(sessionOf(b), b, len(b)) {
+				continue
+			}
+			return b, nil
+		case unused(method) || printed(method):
+			size, end, quiet := len(b), []byte(nil), noise(b)
+			for errors.Is(err, bufio.ErrBufferFull) {
+				end = append(end[:0], b[len(b)-100:]...) // the session may be split
+				b, err = g.in.ReadSlice(0)
+				size += len(b)
+			}
+			if err == nil && printed(method) && (quiet || g.admit(sessionOf(append(end, b...)), nil, size)) {
+				g.dropped.Add(1)
+			}
+		default:
+			long := bytes.Clone(b)
+			rest, err := g.in.ReadBytes(0)
+			if err != nil {
+				return nil, err
+			}
+			return append(long, rest[:len(rest)-1]...), nil
+		}
+	}
+}
+
+// Read passes on the next message that is safe to follow.
+func (g *guard) Read(_ context.Context, m *cdproto.Message) error {
+	for {
+		b, err := g.next()
+		if err != nil {
+			return err
+		}
 		*m = cdproto.Message{}
-		if err := g.PipeConn.Read(ctx, m); err != nil {
+		if err := jsonv2.Unmarshal(b, m, chromedp.DefaultUnmarshalOptions); err != nil {
 			return err
 		}
 		if m.Method != "" && m.ID == 0 {
+			if printed(string(m.Method)) && methodOf(b) == "" && !g.admit(string(m.SessionID), nil, len(b)) {
+				continue
+			}
 			if g.event(m) {
 				return nil
 			}
+			continue
+		}
+		if m.ID >= ownIDs {
 			continue
 		}
 		if m.ID != 0 {
@@ -97,8 +165,7 @@ func (g *guard) Read(ctx context.Context, m *cdproto.Message) error {
 
 // event tells whether an event may pass.
 func (g *guard) event(m *cdproto.Message) bool {
-	switch m.Method.Domain() {
-	case "DOM", "CSS": // not asked for
+	if unused(string(m.Method)) { // written with another head than usual
 		return false
 	}
 	switch m.Method {

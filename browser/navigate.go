@@ -99,6 +99,7 @@ func (b *Browser) makeCurrent(t *Tab) {
 
 // newTab opens a tab and returns its id.
 func (b *Browser) newTab(ctx context.Context, d time.Duration) (string, error) {
+	base := ctx
 	ctx, cancel := within(ctx, d)
 	defer cancel()
 	b.mu.Lock()
@@ -117,13 +118,19 @@ func (b *Browser) newTab(ctx context.Context, d time.Duration) (string, error) {
 	if n >= maxTabs {
 		return "", fail("too_many_tabs", "Close a tab first, or go on in an open one.", "%d tabs are open, which is the most", n)
 	}
+	since := time.Now()
+	ctx, stop := context.WithTimeout(ctx, b.patience)
+	defer stop()
 	id, err := b.open(ctx, c)
 	if err != nil {
-		return "", word(err, "opening a tab")
+		return "", b.unopened(base, c, since, err)
 	}
 	t, err := b.awaitTab(ctx, c, func(t *Tab) bool { return t.target == id })
+	if err == nil {
+		err = t.usable(ctx)
+	}
 	if err != nil {
-		return "", word(err, "opening a tab")
+		return "", b.unopened(base, c, since, err)
 	}
 	return t.id, nil
 }

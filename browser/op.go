@@ -58,19 +58,8 @@ func (b *Browser) run(ctx context.Context, c common, reply *Reply, f func(*op) e
 	base := ctx
 	ctx, cancel := within(ctx, c.timeout)
 	defer cancel()
-	if _, err := b.connect(ctx); err != nil {
-		return err
-	}
-	t, err := b.pick(c.tab)
-	if err != nil && c.tab == "" { // the last tab was closed
-		if c.tab, err = b.newTab(ctx, c.timeout); err == nil {
-			t, err = b.pick(c.tab)
-		}
-	}
+	t, err := b.takeTab(ctx, base, c)
 	if err != nil {
-		return err
-	}
-	if err := t.take(ctx); err != nil {
 		return err
 	}
 	held := true
@@ -106,8 +95,46 @@ func (b *Browser) run(ctx context.Context, c common, reply *Reply, f func(*op) e
 			}
 		}
 	}
-	o.fill(reply)
+	o.fill(reply, !isReason(err, "tab_hung") && !isReason(err, "timeout"))
 	return err
+}
+
+// takeTab gets a tab for one call: the one it names, the current one, or a new
+// one when none is open.
+func (b *Browser) takeTab(ctx, base context.Context, c common) (*Tab, error) {
+	for {
+		if _, err := b.connect(ctx); err != nil {
+			return nil, err
+		}
+		t, err := b.pick(c.tab)
+		if err != nil && c.tab == "" { // the last tab was closed
+			id, err := b.newTab(base, c.timeout)
+			if err != nil {
+				return nil, err
+			}
+			if t, err = b.pick(id); err != nil {
+				return nil, err
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		if err := t.take(ctx); err != nil {
+			return nil, err
+		}
+		t.mu.Lock()
+		ended := t.end != nil
+		t.mu.Unlock()
+		if !ended || c.tab != "" || !c.leaving {
+			return t, nil
+		}
+		// It was lost while the call waited for it. Whoever wants another page
+		// anyway need not hear of it.
+		t.release()
+		if ctx.Err() != nil {
+			return nil, word(context.Cause(ctx), "the call")
+		}
+		b.forget(t.target)
+	}
 }
 
 // within bounds a call by its timeout and keeps a reserve of the caller's
@@ -212,10 +239,16 @@ func (o *op) sleep(d time.Duration) error {
 	}
 }
 
-// fill writes where the tab is now. It asks the browser, never the page, so it
-// works while a dialog is open.
-func (o *op) fill(r *Reply) {
+// fill writes where the tab is now. It asks the browser, not the page, so it
+// works while a dialog is open; only a page that answers is asked what it printed.
+func (o *op) fill(r *Reply, answers bool) {
 	t := o.t
+	t.mu.Lock()
+	silent := t.dialog != nil || t.crashed || t.end != nil
+	t.mu.Unlock()
+	if !silent && answers {
+		t.fetchConsole(context.WithoutCancel(o.base))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.base), 500*time.Millisecond)
 	defer cancel()
 	info, err := cdp.Call(ctx, t.conn.cdp, target.GetTargetInfo, target.GetTargetInfoParams{TargetID: t.target})

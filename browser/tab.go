@@ -102,7 +102,10 @@ func newTab(b *Browser, c *connection, n int, info *target.Info) *Tab {
 func (t *Tab) attach() {
 	defer close(t.ready)
 	if err := chromedp.Do(t.ctx); err != nil {
-		t.failed = fail("tab_closed", "Take another tab.", "tab %s could not be attached", t.id).because(err)
+		t.failed = fail("tab_closed", openAnother, "tab %s could not be attached", t.id).because(err)
+		if t.ctx.Err() == nil {
+			t.b.spawn(t.giveUp)
+		}
 		return
 	}
 	t.sess = chromedp.FromContext(t.ctx).Target
@@ -133,7 +136,7 @@ func (t *Tab) usable(ctx context.Context) error {
 	case <-t.ready:
 		return t.failed
 	case <-ctx.Done():
-		return fail("timeout", "Try again, or take another tab.", "tab %s did not answer in time", t.id).because(ctx.Err())
+		return fail("timeout", "Open the page with browser_navigate and new_tab, or take another tab.", "tab %s did not answer in time", t.id).because(ctx.Err())
 	case <-t.conn.done:
 		return fail("browser_gone", "Call again: a new browser starts by itself.", "the browser ended")
 	}
@@ -200,7 +203,7 @@ func (t *Tab) crash(status string) {
 	}
 	t.crashed, t.dialog = true, nil
 	clear(t.requests)
-	t.stopCall(fail("tab_crashed", "Call again: the page is loaded anew.", "the page in tab %s crashed (%s)", t.id, cut(cleanText(status), 40)))
+	t.stopCall(fail("tab_crashed", "Call again: the page is loaded anew. If it crashes again, open another page with browser_navigate.", "the page in tab %s crashed (%s)", t.id, cut(cleanText(status), 40)))
 	t.b.log.add(Event{Kind: "crashed", Tab: t.id, Text: "the page in " + t.id + " crashed"})
 	t.notify()
 }
