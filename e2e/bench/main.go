@@ -29,7 +29,7 @@ import (
 func main() {
 	bin := flag.String("bin", "bin/pinfold", "the pinfold binary")
 	n := flag.Int("n", 200, "runs of each quick row")
-	slow := flag.Int("slow", 20, "runs of each row that starts a sandbox")
+	slow := flag.Int("slow", 200, "runs of each row that starts a server, a sandbox or a browser")
 	flag.Parse()
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(os.Stderr, "bench: run as a plain user; make bench arranges it")
@@ -58,18 +58,35 @@ type row struct {
 
 // time runs f n times after a tenth as many warm-ups and adds a row.
 func (b *bench) time(name string, n int, f func() error) error {
-	for range max(1, n/10) {
-		if err := f(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	return b.timeBetween(name, n, nil, f, nil)
+}
+
+// timeBetween is time with what has to be done before and after each run, which
+// is not measured.
+func (b *bench) timeBetween(name string, n int, before, f, after func() error) error {
+	nothing := func() error { return nil }
+	if before == nil {
+		before = nothing
 	}
-	took := make([]time.Duration, n)
-	for i := range took {
+	if after == nil {
+		after = nothing
+	}
+	warm := max(1, n/10)
+	took := make([]time.Duration, 0, n)
+	for i := range warm + n {
+		if err := before(); err != nil {
+			return fmt.Errorf("%s, before: %w", name, err)
+		}
 		start := time.Now()
 		if err := f(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		took[i] = time.Since(start)
+		if i >= warm {
+			took = append(took, time.Since(start))
+		}
+		if err := after(); err != nil {
+			return fmt.Errorf("%s, after: %w", name, err)
+		}
 	}
 	slices.Sort(took)
 	r := row{name, n, took[n/2], took[min(n-1, n*99/100)]}
@@ -126,25 +143,20 @@ func (b *bench) starts(ctx context.Context) error {
 	}
 	defer c.Close()
 	for _, isolation := range []string{"container", "gvisor"} {
-		var made []string // closed after the measurement: removal is no part of a start
-		if err := b.time("first result from nothing, "+isolation, b.slow, func() error {
+		var session string
+		if err := b.timeBetween("first result from nothing, "+isolation, b.slow, nil, func() error {
 			r, err := call(ctx, c, "session_open", map[string]any{"isolation": isolation})
 			if err != nil {
 				return err
 			}
-			session := r.Str("session")
-			if _, err := call(ctx, c, "shell_run", map[string]any{"session": session, "command": []any{"true"}}); err != nil {
-				return err
-			}
-			made = append(made, session)
-			return nil
+			session = r.Str("session")
+			_, err = call(ctx, c, "shell_run", map[string]any{"session": session, "command": []any{"true"}})
+			return err
+		}, func() error { // removal is no part of a start
+			_, err := call(ctx, c, "session_close", map[string]any{"session": session})
+			return err
 		}); err != nil {
 			return err
-		}
-		for _, session := range made {
-			if _, err := call(ctx, c, "session_close", map[string]any{"session": session}); err != nil {
-				return err
-			}
 		}
 	}
 	r, err := call(ctx, c, "session_open", map[string]any{})
@@ -256,39 +268,40 @@ func (b *bench) browser(ctx context.Context) error {
 		return nil
 	}
 	var session string
-	var took []time.Duration
-	for range max(3, b.slow/4) {
+	open := func() error {
 		r, err := call(ctx, c, "session_open", map[string]any{})
 		if err != nil {
 			return err
 		}
-		if session != "" {
-			if _, err := call(ctx, c, "session_close", map[string]any{"session": session}); err != nil {
-				return err
-			}
-		}
 		session = r.Str("session")
-		if err := serve(session); err != nil {
-			return err
-		}
-		start := time.Now()
-		if _, err := call(ctx, c, "browser_navigate", map[string]any{"session": session, "url": "http://localhost:8000/"}); err != nil {
-			return err
-		}
-		took = append(took, time.Since(start))
+		return serve(session)
 	}
-	slices.Sort(took)
-	b.rows = append(b.rows, row{"first page of a cold browser", len(took), took[len(took)/2], took[len(took)-1]})
+	closed := func() error {
+		_, err := call(ctx, c, "session_close", map[string]any{"session": session})
+		return err
+	}
+	if err := b.timeBetween("first page of a cold browser", b.slow, open, func() error {
+		_, err := call(ctx, c, "browser_navigate", map[string]any{"session": session, "url": "http://localhost:8000/"})
+		return err
+	}, closed); err != nil {
+		return err
+	}
+	if err := open(); err != nil {
+		return err
+	}
+	if _, err := call(ctx, c, "browser_navigate", map[string]any{"session": session, "url": "http://localhost:8000/"}); err != nil {
+		return err
+	}
 	for _, w := range []struct {
 		name, tool string
 		n          int
 		args       map[string]any
 	}{
-		{"browser_navigate, snapshot of 200 rows with it", "browser_navigate", b.n / 4, map[string]any{"url": "http://localhost:8000/"}},
-		{"browser_navigate, no snapshot", "browser_navigate", b.n / 4, map[string]any{"url": "http://localhost:8000/", "snapshot": "none"}},
+		{"browser_navigate, snapshot of 200 rows with it", "browser_navigate", b.n, map[string]any{"url": "http://localhost:8000/"}},
+		{"browser_navigate, no snapshot", "browser_navigate", b.n, map[string]any{"url": "http://localhost:8000/", "snapshot": "none"}},
 		{"browser_snapshot of 200 rows", "browser_snapshot", b.n, map[string]any{}},
-		{"browser_act click", "browser_act", b.n / 4, map[string]any{"steps": []any{map[string]any{"do": "click", "on": "css=button"}}}},
-		{"browser_screenshot", "browser_screenshot", b.n / 2, map[string]any{}},
+		{"browser_act click", "browser_act", b.n, map[string]any{"steps": []any{map[string]any{"do": "click", "on": "css=button"}}}},
+		{"browser_screenshot", "browser_screenshot", b.n, map[string]any{}},
 	} {
 		w.args["session"] = session
 		if err := b.time(w.name, w.n, func() error { _, err := call(ctx, c, w.tool, w.args); return err }); err != nil {
