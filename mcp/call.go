@@ -118,14 +118,14 @@ func (c *call) refusal() error {
 		return nil
 	case policies.Ask:
 		return &tools.Error{Code: sandbox.PermissionDenied, Reason: "approval_unavailable",
-			Message: fmt.Sprintf("%s needs a human's approval (rule %s: %s), and there is no way to ask for it here", c.tool.Name, d.Rule, d.Reason),
+			Message: fmt.Sprintf("%s needs a human's approval (rule %q: %s), and there is no way to ask for it here", c.tool.Name, d.Rule, d.Reason),
 			Hint:    "Do without it, or ask the user to change the policy. Do not try another spelling.", Details: map[string]any{"rule": d.Rule}}
 	}
 	hint := d.Hint
 	if hint == "" {
 		hint = "Do without it, or ask the user to change the policy. Do not try another spelling."
 	}
-	return &tools.Error{Code: sandbox.PermissionDenied, Reason: "policy", Message: fmt.Sprintf("%s is refused by rule %s: %s", c.tool.Name, d.Rule, d.Reason),
+	return &tools.Error{Code: sandbox.PermissionDenied, Reason: "policy", Message: fmt.Sprintf("%s is refused by rule %q: %s", c.tool.Name, d.Rule, d.Reason),
 		Hint: hint, Details: map[string]any{"rule": d.Rule}}
 }
 
