@@ -42,6 +42,7 @@ demo: setup build image ## play one real MCP session over stdio, from nothing to
 	@scripts/as-user.sh --stage bin/pinfold --stage bin/demo -- ./demo -bin ./pinfold
 
 test: ## run every test: linters, unit, contract, end to end against real Podman
+	@scripts/setup.sh --tests
 	@scripts/test.sh
 
 unit: ## run the tests that need no Podman

@@ -1,16 +1,24 @@
 #!/bin/bash
-# setup.sh: installs what Pinfold and its tests need on Debian 12 or 13, builds
-# runsc, and, run as root, makes the plain user that owns the sandboxes. It
-# changes nothing that is in place already: a second run takes a second.
+# setup.sh [--tests]: installs what Pinfold, and with --tests what its tests need
+# on Debian 12 or 13, builds runsc, and, run as root, makes the plain user that
+# owns the sandboxes. It changes nothing that is in place already: a second run
+# takes a second.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 runsc_version=v0.0.0-20260905035102-160fafc42237
 packages=(
 	podman crun runc uidmap slirp4netns passt fuse-overlayfs netavark aardvark-dns dbus-user-session
-	mmdebstrap ca-certificates ripgrep jq git procps util-linux shellcheck
-	chromium-headless-shell fonts-liberation
+	mmdebstrap ca-certificates ripgrep jq git procps util-linux
 )
+# Tests without Podman run the guest's kernels, files and commands, and the
+# browser, on this machine itself.
+if [ "${1:-}" = --tests ]; then
+	packages+=(
+		shellcheck chromium-headless-shell fonts-liberation python3 python3-ipykernel python3-pandas python3-matplotlib
+		gcc libc6-dev patch curl sqlite3 file xz-utils unzip
+	)
+fi
 
 say() { echo "setup: $*"; }
 

@@ -8,7 +8,7 @@
 set -uo pipefail
 { # read whole before it runs, so that an edit meanwhile does no harm
 cd "$(dirname "$0")/.." || exit 1
-export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+export CGO_ENABLED=0 GOFLAGS=-buildvcs=false PINFOLD_TEST_KERNEL=1
 tags=${PINFOLD_TAGS:-remote containers_image_openpgp}
 only=${1:-all}
 [ $# -gt 0 ] && shift
