@@ -27,6 +27,7 @@ type Engine struct {
 	runtimes *runtimes
 	unpacker *unpacker
 	images   imageCache
+	claims   claims
 
 	mu       sync.Mutex
 	services map[string]*service // by runtime; of ours, or the one foreign service under ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -31,13 +32,13 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 			continue
 		}
 		e.opts.Log.Info("removing a sandbox whose server is gone", "session", s, "owner", c.spec.Owner)
-		errs = append(errs, e.removeSession(ctx, f, s, kept))
+		errs = append(errs, e.claims.unless(s, func() error { return e.removeSession(ctx, f, s, kept) }))
 		delete(f.containers, s)
 		delete(f.volumes, s)
 	}
 	for s, vols := range f.volumes {
 		if !inUse[s] && dead(vols[0].owner) {
-			errs = append(errs, e.removeSession(ctx, f, s, kept))
+			errs = append(errs, e.claims.unless(s, func() error { return e.removeSession(ctx, f, s, kept) }))
 		}
 	}
 	for _, s := range f.folders {
@@ -45,9 +46,9 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 		if inUse[s] || r.Kept || ok && !dead(r.Spec.Owner) || !ok && !older(e.sessionDir(s), halfMade) {
 			continue
 		}
-		errs = append(errs,
-			e.service.unmountLayer(ctx, filepath.Join(e.sessionDir(s), "merged")),
-			e.service.removeTree(ctx, e.sessionDir(s)))
+		errs = append(errs, e.claims.unless(s, func() error {
+			return errors.Join(e.service.unmountLayer(ctx, filepath.Join(e.sessionDir(s), "merged")), e.service.removeTree(ctx, e.sessionDir(s)))
+		}))
 	}
 	owners, err := os.ReadDir(filepath.Dir(e.dir))
 	errs = append(errs, err)
@@ -62,4 +63,35 @@ func (e *Engine) Reconcile(ctx context.Context, alive func(owner string) bool) e
 func older(path string, age time.Duration) bool {
 	st, err := os.Lstat(path)
 	return err == nil && time.Since(st.ModTime()) > age
+}
+
+// claims are the sessions that this engine has started, those included whose
+// workspaces it took on. What an earlier server left of them is ours by then,
+// and no leftover: a reconciler that looked a moment before must not remove it.
+type claims struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// take claims sessions; it waits while one of them is being removed.
+func (c *claims) take(ids ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ids == nil {
+		c.ids = map[string]bool{}
+	}
+	for _, id := range ids {
+		c.ids[id] = true
+	}
+}
+
+// unless runs f unless the session is claimed, and keeps it from being claimed
+// meanwhile.
+func (c *claims) unless(id string, f func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ids[id] {
+		return nil
+	}
+	return f()
 }

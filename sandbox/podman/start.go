@@ -36,6 +36,7 @@ func (e *Engine) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		box *box
 		err error
 	}
+	e.claims.take(spec.Session, workspaceSession(spec))
 	done := make(chan result)
 	e.wg.Add(1)
 	go func() {
