@@ -222,8 +222,12 @@ func (c *call) settle(ctx context.Context, out outcome) *mcp.CallToolResult {
 	}
 	level := slog.LevelInfo
 	attrs := []any{"session", c.sessionID(), "call", c.id, "tool", c.tool.Name, "rule", c.decision.Rule, "code", code, "dur_ms", took.Milliseconds()}
-	if typed != nil && typed.Code == sandbox.Internal {
+	switch {
+	case typed == nil:
+	case typed.Code == sandbox.Internal:
 		level = slog.LevelError
+		attrs = append(attrs, "err", out.err)
+	case typed.Code == sandbox.Unavailable: // its cause is for the log alone
 		attrs = append(attrs, "err", out.err)
 	}
 	c.server.log.Log(ctx, level, "call", attrs...)
