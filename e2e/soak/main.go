@@ -57,7 +57,7 @@ func soak(ctx context.Context, bin string, last time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(bin, "serve")
+	cmd := exec.Command(bin, "serve", "--tools", "all")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
