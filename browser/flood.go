@@ -21,7 +21,7 @@ import (
 // bounds what of them is decoded.
 
 const (
-	maxConsole      = 200       // console events of one session that pass in a second
+	maxConsole      = 200       // console events of one session that pass in a second, or up to the next answer to a fetch
 	maxConsoleBytes = 512 << 10 // and their size
 	maxSessions     = 64
 	fetchTimeout    = 500 * time.Millisecond

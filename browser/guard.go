@@ -153,6 +153,9 @@ func (g *guard) Read(_ context.Context, m *cdproto.Message) error {
 			continue
 		}
 		if m.ID >= ownIDs {
+			// One fetch is over: what it used up is not held against the next, which
+			// may be another page's. Pages cannot make fetches.
+			delete(g.rates, string(m.SessionID))
 			continue
 		}
 		if m.ID != 0 {
